@@ -1,9 +1,9 @@
-//! Our messages against those of the real `nft`, byte for byte.
+//! The messages of this crate against those of the real `nft`, byte for byte.
 //!
-//! Each golden of `tests/kernel/bytes` holds commands and what nft sent for them (`ci/capture-nft` made it). The
-//! test loads the commands with nft, reads what the kernel holds then, plans the same change and
-//! compares what would be sent. Two things are ours alone and left out of the comparison: the generation
-//! in the begin message, and the acknowledgement that is asked of the last one.
+//! Each golden of `tests/kernel/bytes` contains commands and the messages that nft sent for them (`ci/capture-nft` records them). The test
+//! runs the commands with nft, reads the resulting ruleset, plans the same change, and compares the messages that it would send. The
+//! comparison leaves out two differences: the generation in the begin message, and the acknowledgement that this crate requests for the
+//! last one.
 
 use crate::common::{load, read};
 use std::collections::BTreeSet;
@@ -15,7 +15,7 @@ use weir_netlink::message::NLM_F_ACK;
 use weir_netlink::nfnetlink::{NFNL_SUBSYS_NFTABLES, message_type};
 use weir_testing::namespace_or_skip;
 
-/// What a golden file says.
+/// The contents of a golden file.
 struct Golden {
     name: String,
     before: String,
@@ -63,7 +63,7 @@ fn u16_at(b: &[u8], at: usize) -> u16 {
     u16::from_ne_bytes(b[at..at + 2].try_into().unwrap())
 }
 
-/// The messages of a datagram, each whole.
+/// The messages of a datagram, each of them complete.
 fn messages(mut bytes: &[u8]) -> Vec<Vec<u8>> {
     let mut out = Vec::new();
     while !bytes.is_empty() {
@@ -74,9 +74,9 @@ fn messages(mut bytes: &[u8]) -> Vec<Vec<u8>> {
     out
 }
 
-/// Our messages, without what is ours alone.
+/// The messages of this crate, without the two differences.
 fn comparable(mut ours: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
-    // The begin message ends after its headers, where the generation would be.
+    // The begin message ends after its headers; the generation would follow.
     ours[0].truncate(20);
     ours[0][..4].copy_from_slice(&20u32.to_ne_bytes());
     let last = ours.len() - 2;
@@ -90,8 +90,10 @@ fn comparable(mut ours: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
     ours
 }
 
-/// What nft sent. It numbers the sets that exist, from its own cache, and names them by that number as
-/// well when it adds elements; to the kernel the number means nothing, because no set of the batch has it.
+/// The messages that nft sent, without the IDs of existing sets.
+///
+/// nft numbers existing sets from its own cache, and also refers to them by number when it adds elements. The kernel ignores the number,
+/// because no set of the batch has it.
 fn theirs(golden: &Golden) -> Vec<Vec<u8>> {
     let kind = |m: &[u8]| u16_at(m, 4);
     let new = |object| message_type(NFNL_SUBSYS_NFTABLES, object);
@@ -129,7 +131,7 @@ fn hex(message: &[u8]) -> String {
         .collect()
 }
 
-/// What differs, or nothing.
+/// The differences, if any.
 fn compare(golden: &Golden) -> Vec<String> {
     let ns = weir_netlink::Netns::create().unwrap();
     load(&ns, &golden.before);
@@ -138,7 +140,7 @@ fn compare(golden: &Golden) -> Vec<String> {
     let after = read(&ns);
     let tables = after.ruleset.tables.iter().chain(&before.ruleset.tables);
     let mut owned: Vec<TableId> = tables.map(|t| (t.family, t.name.clone())).collect();
-    // At most one table is there before and after.
+    // Before and after together, there is at most one table.
     owned.dedup();
     let transaction = plan(&after.ruleset, &before, &owned);
     let texts: Vec<String> = transaction.ops.iter().map(ToString::to_string).collect();
@@ -171,8 +173,8 @@ fn compare(golden: &Golden) -> Vec<String> {
 fn our_messages_are_those_of_nft() {
     let _probe = namespace_or_skip!();
     let goldens = goldens();
-    // Weir has no statement that writes into the packet. It is kept as the kernel lists it, which is
-    // longer than what nft sends.
+    // Weir has no statement that writes into the packet. It keeps such an expression as the kernel lists it, which is longer than what nft
+    // sends.
     let compared = goldens.iter().filter(|g| g.name != "payload-set");
     let wrong: Vec<String> = compared.flat_map(compare).collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
@@ -203,7 +205,7 @@ fn expressions() -> Vec<(String, Vec<u8>)> {
     out
 }
 
-/// The expressions that the statements of a rule are made of.
+/// The expressions of which the statements of a rule consist.
 const NAMES: [&str; 20] = [
     "bitwise",
     "byteorder",
@@ -248,7 +250,7 @@ fn every_expression_has_a_golden_and_is_read_and_written_alike() {
     );
 }
 
-/// Attributes that nft 1.0.6 has no rule for, or that only a dump has.
+/// Attributes for which nft 1.0.6 has no rule, or which only a dump contains.
 const NEVER_SENT: &[(&str, &str)] = &[
     (
         "NFTA_BITWISE_DATA",
@@ -320,7 +322,7 @@ fn every_operation_has_a_golden() {
             "message {kind}"
         );
     }
-    // A new kind of operation has to be thought of here.
+    // The match forces a decision about each new kind of operation.
     let known = |op: &NftOp| match op {
         NftOp::AddTable(..)
         | NftOp::DeleteTable(..)

@@ -1,4 +1,5 @@
-//! What `iptables-nft` and `ip6tables-nft` write, as weir reads it; their own listing is the oracle.
+//! The rules of `iptables-nft` and `ip6tables-nft`, as weir reads them; their own listing is the oracle.
+//! matrix: variants no-xtables
 // matrix: variants no-xtables
 use weir_testing::c;
 use weir_testing::namespace_or_skip;
@@ -8,7 +9,7 @@ use crate::common::{list, load, read, tool};
 use weir_netfilter::nft::compat::{self, Compat};
 use weir_netfilter::nft::{TableFamily, expr::Expr};
 
-/// A rule, and the options of it that have no expression of their own (iptables 1.8.9).
+/// A rule, and those of its options that have no native expression (iptables 1.8.9).
 const RULES: &[(&str, &[&str])] = &[
     (
         "-p tcp -m multiport --dports 80,81",
@@ -53,7 +54,7 @@ const RULES: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Those that the kernel takes here: the match "owner" refuses a number that the user namespace does not map.
+/// The rules that the kernel accepts here: the match "owner" refuses an ID that the user namespace does not map.
 fn rules() -> Vec<(&'static str, &'static [&'static str])> {
     let mut rules = RULES.to_vec();
     if let Some(reason) = rights::unmapped([1337]) {
@@ -122,7 +123,7 @@ fn compat_expressions_are_shown_as_the_tool_shows_them() {
             shown.contains("xt match \"iprange\" [-m iprange --dst-range "),
             "{shown}"
         );
-        // Names of sets are not looked up in nf_tables: no words, no loss.
+        // Weir does not look up names of sets for rules in nf_tables: it prints no option, and keeps the expression.
         assert!(shown.contains("xt match \"set\" [revision "), "{shown}");
         assert!(shown.contains("jump MINE"), "{shown}");
         let warning =
@@ -131,8 +132,8 @@ fn compat_expressions_are_shown_as_the_tool_shows_them() {
     }
 }
 
-/// What has an expression of its own reads as `nft` lists it, although `iptables-nft` writes some of it in
-/// another way than `nft` does: names of interfaces, ranges of ports.
+/// Native expressions read as `nft` lists them, although `iptables-nft` encodes some of them differently: names of interfaces, ranges of
+/// ports.
 #[test]
 fn a_table_without_them_has_no_mark() {
     let ns = namespace_or_skip!();

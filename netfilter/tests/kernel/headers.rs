@@ -1,5 +1,5 @@
-//! Every number that we retyped, against the system's own headers: a C program prints what the compiler
-//! takes each name for.
+//! Compares every retyped number with the system's headers: a C program prints the compiler's value of each name.
+//! matrix: none: asks a C compiler about the system's headers, and no kernel
 // matrix: none: asks a C compiler about the system's headers, and no kernel
 use weir_testing::c;
 
@@ -35,7 +35,7 @@ fn values_in_c(expressions: &[&str]) -> BTreeMap<String, i64> {
     c::values_in_c(INCLUDES, expressions)
 }
 
-/// Attributes by name and number, of messages and of expressions.
+/// Attributes of messages and of expressions, by name and number.
 fn attributes() -> Vec<(&'static str, u16)> {
     [wire::constants(), Expr::constants()].concat()
 }
@@ -89,7 +89,7 @@ fn every_number_is_the_headers() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// `enum NAME { ... }` of a header: its members, without the closing `__..._MAX`.
+/// The members of each `enum NAME { ... }` of a header, without the closing `__..._MAX`.
 fn enums(header: &str) -> Vec<(String, Vec<String>)> {
     let path = format!("/usr/include/{header}");
     let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{path}: {e}; {REMEDY}"));
@@ -110,7 +110,7 @@ fn enums(header: &str) -> Vec<(String, Vec<String>)> {
     found
 }
 
-/// Attributes of the header that we do not declare, and why not.
+/// Attributes of the header that are not declared, each with the reason.
 const NOT_DECLARED: &[(&str, &str)] = &[
     (
         "NFTA_CHAIN_COUNTERS",
@@ -169,7 +169,7 @@ fn no_attribute_of_the_header_is_forgotten() {
     }
 }
 
-/// Of all enums, those that number attributes; the others number values, which are open.
+/// Whether an enum numbers attributes; the other enums number values, which are open.
 fn is_attributes(name: &str) -> bool {
     name.ends_with("_attributes") || name.ends_with("_attrs")
 }

@@ -1,4 +1,4 @@
-//! What the kernel refuses, in words; what we refuse before it is asked; limits.
+//! Errors of the kernel and their texts, requests that the engine refuses by itself, and limits.
 
 use weir_testing::namespace_or_skip;
 use weir_testing::rights;
@@ -36,7 +36,7 @@ fn says(error: &Error, name: &str, words: &[&str]) {
     assert!(words.iter().all(|w| text.contains(w)), "{text}");
 }
 
-/// Drops what the kernel answers while it is told to.
+/// Drops the kernel's answers on request.
 struct Loses {
     kernel: NetlinkSocket,
     loses: Rc<Cell<Option<i32>>>,
@@ -112,7 +112,7 @@ fn refusals_of_the_kernel_have_names_and_words() {
             "IPSET_ERR_PROTOCOL",
             &["cannot add ::1 to set s", "family", "4097"],
         );
-        // What came before it is there.
+        // The entries before the refused one were added.
         assert!(e.test("s", &ip(1)).unwrap());
         let e1 = e
             .add("s", [ip(2), ip(3), ip(1), ip(4)], refuse)
@@ -155,7 +155,7 @@ fn refusals_of_the_kernel_have_names_and_words() {
         assert!(e1.is_exists());
         says(&e1, "EEXIST", &["cannot create set s"]);
         e.create(&header("s"), Existing::Accept).unwrap();
-        // A newer kernel alone would say yes.
+        // Only a newer kernel might accept this.
         let six = Header::new("s", SetType::HashIp, SetFamily::Inet6);
         let other = e.create(&six, Existing::Accept).unwrap_err();
         assert!(
@@ -190,7 +190,7 @@ fn refusals_of_the_kernel_have_names_and_words() {
         );
         e.add("l", [member("s")], refuse).unwrap();
         says(&e.destroy("s").unwrap_err(), "IPSET_ERR_BUSY", &["in use"]);
-        // A message as a whole.
+        // The kernel refuses a message as a whole.
         let timeout = Entry {
             timeout: Some(1),
             ..ip(7)
@@ -239,7 +239,7 @@ fn a_full_set_says_so() {
             &["0.0.0.11 to set s", "maxelem"],
         );
         assert!(error::is_full(&error));
-        // A replacement that does not fit leaves the old set and nothing else.
+        // If a replacement does not fit, the old set stays and nothing else is left.
         let desired = weir_netfilter::ipset::Set {
             header: Header {
                 comment: true,
@@ -280,7 +280,7 @@ fn a_set_that_a_rule_names_is_replaced_under_it_and_not_destroyed() {
         desired.entries.push(ip(5));
         e.apply(&[desired.clone()], &["s".to_owned()]).unwrap();
         assert_eq!(e.headers(Some("s")).unwrap()[0].references, 1);
-        // Another type cannot be swapped in.
+        // A set of another type cannot be swapped in.
         desired.header = Header::new("s", SetType::HashNet, SetFamily::Inet);
         desired.entries.clear();
         says(
@@ -293,7 +293,7 @@ fn a_set_that_a_rule_names_is_replaced_under_it_and_not_destroyed() {
     assert!(rules.contains("--match-set s dst"), "{rules}");
 }
 
-/// As after a transaction of nf_tables, whose references the kernel gives up later.
+/// The reference is released later, as after a transaction of nf_tables.
 #[test]
 fn a_set_that_is_given_up_later_is_waited_for() {
     let ns = namespace_or_skip!();
@@ -308,7 +308,7 @@ fn a_set_that_is_given_up_later_is_waited_for() {
         });
         begun.wait();
         engine(&ns, |e| {
-            // Some exchanges later.
+            // Released after several exchanges.
             for _ in 0..100 {
                 assert_eq!(e.names().unwrap().len(), 2);
             }
@@ -319,7 +319,7 @@ fn a_set_that_is_given_up_later_is_waited_for() {
     engine(&ns, |e| assert!(e.names().unwrap().is_empty()));
 }
 
-/// Two of four sets are in use; the error names both, and the others are gone.
+/// Two of four sets are in use: the error names both, and the others are deleted.
 #[test]
 fn sets_that_cannot_go_keep_no_other() {
     let ns = namespace_or_skip!();
@@ -383,7 +383,7 @@ fn timeouts_run_down_and_are_no_drift() {
             );
             std::thread::yield_now();
         }
-        // Gone is drift.
+        // A deleted set is drift.
         assert_eq!(e.apply(&[set], &["s".to_owned()]).unwrap().ops.len(), 1);
     });
 }
@@ -464,7 +464,7 @@ fn a_restore_is_carried_out_whole_or_names_the_line() {
         );
         assert_eq!(save(&ns), "");
     }
-    // The kernel refuses a line: it is named.
+    // The error names the line that the kernel refuses.
     let twice = "create a hash:ip\nadd a 10.0.0.1\n# again\nadd a 10.0.0.2\nadd a 10.0.0.1\n";
     let error = our_load(&ns, twice).unwrap_err().to_string();
     assert!(
@@ -509,7 +509,7 @@ fn many_entries() {
             .map(|x| x.key.to_string())
             .collect();
         assert_eq!(keys.len(), N as usize);
-        // Full: a message in the middle fails, and says so.
+        // The set becomes full: a message in the middle fails, and the error reports it.
         let again = all().skip(60_000).map(|mut x| {
             if let Some(IpAddr::V4(v4)) = x.key.address() {
                 x.key = IpAddr::V4(Ipv4Addr::from_bits(v4.to_bits() + 0x0100_0000)).into();
@@ -525,7 +525,7 @@ fn many_entries() {
             left.iter().all(|x| !keys.contains(&x.key.to_string())),
             "{left:?}"
         );
-        // The longest comments: fewer to a message.
+        // With the longest comments, a message contains fewer entries.
         e.create(
             &Header {
                 comment: true,
@@ -686,7 +686,7 @@ fn sets_that_are_too_large_are_named_and_not_held() {
                 assert!(text.contains(word), "{text}");
             }
         }
-        // The same engine lists what is small, and passes on piece by piece what is not.
+        // The same engine lists a small set, and passes on a large one in pieces.
         assert_eq!(bounded.list(Some("small")).unwrap().len(), 1);
         let mut entries = 0;
         bounded

@@ -1,4 +1,5 @@
-//! ipset's numbers and names against the system's own headers.
+//! Compares ipset's numbers and names with the system's headers.
+//! matrix: none: asks a C compiler about the system's headers, and no kernel
 // matrix: none: asks a C compiler about the system's headers, and no kernel
 use weir_testing::c;
 
@@ -18,7 +19,7 @@ const INCLUDES: &str = "\
 
 #[test]
 fn every_number_is_the_headers() {
-    // Younger than the oldest headers that this is built with (6.2).
+    // Names that are newer than the oldest supported headers (6.2).
     let attributes = wire::constants()
         .into_iter()
         .filter(|(name, _)| *name != "IPSET_ATTR_BITMASK");
@@ -35,7 +36,7 @@ fn every_number_is_the_headers() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// Names of the header that we do not declare, and why not.
+/// Names of the header that are not declared, each with the reason.
 const NOT_DECLARED: &[&str] = &[
     // ranges, which weir sends as single entries
     "IPSET_ATTR_IP_TO",
@@ -60,7 +61,7 @@ fn no_attribute_and_no_error_of_the_header_is_forgotten() {
         let text = std::fs::read_to_string(&path).unwrap_or_else(|e| {
             panic!("{path}: {e}; install linux-libc-dev (Debian)");
         });
-        // Only lines of enums, which begin with the name; aliases say `=`.
+        // Only lines of enums, which begin with the name; aliases contain `=`.
         for line in text
             .lines()
             .map(str::trim_start)

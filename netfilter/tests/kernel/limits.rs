@@ -1,5 +1,4 @@
-//! What is too long for its place is refused with the limit, before anything is written: never cut to fit, here or by the
-//! kernel.
+//! A value that is too long is refused with the limit before anything is written; neither this crate nor the kernel truncates it.
 
 use crate::common::{apply, read};
 use std::net::IpAddr;
@@ -40,7 +39,7 @@ fn of_mark(source: Source) -> Vec<Statement> {
     vec![Statement::MetaSet(MetaKey::Mark, source)]
 }
 
-/// `meta mark & 0xffffffff` of the mark, with a mask that is too long.
+/// A load of `meta mark & 0xffffffff` with a mask that is too long.
 fn long_mask() -> Source {
     Source::Bitwise {
         selector: Selector::Meta(MetaKey::Mark),
@@ -79,7 +78,7 @@ fn noted(comment: usize, type_of: usize) -> Set {
     set
 }
 
-/// An interval up to the highest port: it has an entry of nft's beside the comment.
+/// An interval up to the highest port: its userdata contains an entry of nft besides the comment.
 fn open(comment: usize) -> Set {
     let mut set = Set::new("s", DataType::INET_SERVICE, 2);
     set.interval = true;
@@ -191,7 +190,7 @@ fn nf_tables() {
         assert!(error.starts_with("cannot write"), "{what}: {error}");
         assert_eq!(read(&ns).ruleset, Ruleset::default(), "{what}");
     }
-    // What just fits is written and read back.
+    // A value that just fits is written and read back.
     let mut commented = with(None, vec![]);
     commented.tables[0].comment = Some("t".repeat(253));
     commented.tables[0].chains[0].rules[0].comment = Some("r".repeat(253));
@@ -286,7 +285,7 @@ fn ipset() {
     .unwrap();
 }
 
-/// `-j SET --timeout`, which the kernel lowers when the rule is written.
+/// `-j SET --timeout`, which the kernel would reduce when the rule is written.
 #[test]
 fn xtables() {
     use xtables::{Chain, Ownership, Ruleset, Script, Snapshot, Table, XtFamily, plan};

@@ -1,7 +1,7 @@
-//! netfilter against real kernels, the tools of others and the system's headers; each file says what it shows.
+//! netfilter against real kernels, other tools and the system's headers. Each file describes what it tests.
 //!
-//! One program: each one more is linked by itself, and has to be carried to every kernel of the matrix.
-// Helpers are tests, too: clippy.toml allows them the same.
+//! All tests are one program: each further program would be linked separately and copied to every kernel of the matrix.
+// Helpers are part of the tests: clippy.toml grants them the same exceptions.
 #![cfg(test)]
 #![allow(unreachable_pub)]
 

@@ -1,4 +1,4 @@
-//! Names of any bytes, which the kernel takes: they hide nothing, and what bears one is deleted like anything else.
+//! Names of any bytes, which the kernel accepts: such an object hides nothing, and is deleted like any other.
 
 use std::process::Command;
 use weir_netfilter::nft::{
@@ -43,7 +43,7 @@ fn a_foreign_table_of_any_name_hides_nothing() {
         assert_eq!(engine.tables().unwrap(), [foreign.clone(), owned.clone()]);
         assert_eq!(engine.read().unwrap().ruleset.tables.len(), 2);
 
-        // In a table of ours another writer's chain of such a name is drift, and goes.
+        // In an owned table, another writer's chain with such a name is drift and is deleted.
         let theirs = Chain::regular(&text_of(b"\xff"));
         commit(vec![NftOp::AddChain(owned.clone(), theirs)]);
         let gone = engine
@@ -59,7 +59,7 @@ fn a_foreign_table_of_any_name_hides_nothing() {
     .unwrap();
 }
 
-/// Names and comments of sets come back as the bytes that they were, in the text and as values.
+/// Names and comments of sets keep their bytes, in text and as values.
 #[test]
 fn sets_of_any_name_and_comment_are_kept() {
     use crate::common::ipset::{engine, our_load, sets};
@@ -112,7 +112,7 @@ fn legacy_chains_of_any_name_hide_nothing() {
     assert!(nat.chain(&text_of(b"\xff\xfe")).is_some());
 }
 
-/// A race, or a device that is gone, is not taken for a kernel that lacks something.
+/// A race, or a deleted device, is not reported as a missing feature of the kernel.
 #[test]
 fn a_chain_without_its_table_is_no_lack_of_the_kernel() {
     let Some(ns) = pod() else { return };
@@ -142,7 +142,7 @@ fn a_comparison_with_tables_that_are_not_owned_is_refused() {
     assert!(text.contains("table inet x"), "{text}");
 }
 
-/// A comment of any encoding has the same bytes when it is written again.
+/// A comment in any encoding keeps its bytes when it is written again.
 #[test]
 fn a_comment_of_any_bytes_is_kept() {
     let Some(ns) = pod() else { return };

@@ -22,12 +22,12 @@ use weir_netfilter::nft::{Chain, Ruleset, TableFamily, text_without_counters};
 use weir_netlink::Netns;
 use weir_testing::effort;
 
-/// The least number of rules that are accepted: older kernels and programs accept fewer.
+/// The minimum number of accepted rules: older kernels and programs accept fewer.
 const ACCEPTED: usize = 1_500;
-/// Emulated, all rules take two minutes: of each group every so many are tried there.
+/// On an emulated processor all rules would take two minutes, so only every n-th rule of each group is tried there.
 const EMULATED: usize = 4;
 
-/// Rules with the same tables, chains and sets.
+/// Rules that need the same tables, chains and sets.
 struct Group {
     family: String,
     table: String,
@@ -78,7 +78,7 @@ fn every() -> usize {
 }
 
 impl Group {
-    /// Loads the rules with `nft`; those that it accepts.
+    /// Loads the rules with `nft`. Returns those that it accepts.
     fn load(&self, ns: &Netns) -> Vec<&str> {
         if tool(ns, "nft", &["-f", "-"], &self.setup).is_err() {
             return Vec::new();
@@ -95,7 +95,7 @@ impl Group {
             .collect()
     }
 
-    /// One line per rule, as `nft` lists them; `None` where it cannot: it crashes on sets that it did not write.
+    /// One line for each rule, as `nft` lists them. Returns `None` if nft fails: it crashes on sets that it did not write.
     fn listed(&self, ns: &Netns) -> Option<Vec<String>> {
         let args = [
             "-s",
@@ -119,11 +119,11 @@ impl Group {
         (table.family, chain)
     }
 
-    /// What `nft` lists of each rule after we wrote it; all in one transaction where that is accepted.
+    /// The line of `nft` for each rule after this crate has written it, in one transaction if the kernel accepts that.
     fn written(&self, whole: &Ruleset) -> Vec<Option<String>> {
         let mut ruleset = whole.clone();
         let rules = self.chain_of(&mut ruleset).1.rules.clone();
-        // Sets that belong to one of the other rules are not written with these.
+        // Sets of other rules are not written with these.
         let used = format!("{rules:?}");
         for table in &mut ruleset.tables {
             table
@@ -185,7 +185,7 @@ fn rules_of_nftables_tests() {
         for (i, (rule, expected)) in rules.iter().zip(&expected).enumerate() {
             let kind = rule.split(' ').next().unwrap_or_default().to_owned();
             let found = chain.rules.get(i).unwrap();
-            // With `-s`, `nft` leaves the values of counters out.
+            // With `-s`, `nft` omits the values of counters.
             let text = text_without_counters(found, family);
             let text = text.replace("counter packets 0 bytes 0", "counter");
             let (listed, kept) = (text == *expected, written[i].as_ref() == Some(expected));

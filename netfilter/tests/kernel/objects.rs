@@ -1,12 +1,14 @@
-//! What weir does not make but shows: stateful objects, sets declared with `typeof`, concatenations, elements with
-//! more than a key. The real `nft` writes it, and its listing is the oracle.
+//! Objects that weir does not create but lists: stateful objects, sets declared with `typeof`, concatenations, elements with more than a
+//! key.
+//!
+//! The real `nft` writes them, and its listing is the oracle.
 
 use weir_testing::lacks;
 use weir_testing::namespace_or_skip;
 
 use crate::common::{apply, assert_text, list, load, read, timeless, tool};
 
-/// With words for all of it.
+/// All of it is listed in nft's notation.
 #[test]
 fn what_is_not_made_here_is_listed_as_nft_lists_it() {
     let ns = namespace_or_skip!();
@@ -14,7 +16,7 @@ fn what_is_not_made_here_is_listed_as_nft_lists_it() {
     assert_text(&read(&ns).ruleset.to_string(), &list(&ns));
 }
 
-/// Statements of an element follow its key, the object that it refers to ends it: `nft` loads its listing again.
+/// Statements of an element follow its key, and the object that it refers to comes last: `nft` loads this listing again.
 #[test]
 fn elements_with_statements_and_objects() {
     let ns = namespace_or_skip!();
@@ -32,7 +34,7 @@ fn elements_with_statements_and_objects() {
     );
     let two = "table inet t { set two { type ipv4_addr; counter limit rate 5/second
             elements = { 1.2.3.4 counter packets 5 bytes 6 limit rate 5/second comment \"x\" }; }\n}\n";
-    // The rest is compared all the same.
+    // The rest is compared nevertheless.
     if let Err(e) = tool(&ns, "nft", &["-f", "-"], two) {
         lacks::skip("set expressions", "5.11", e);
     }
@@ -99,7 +101,7 @@ fn objects_and_sets_of_rules_are_listed_as_nft_lists_them() {
     }
 }
 
-/// Only who looks at everything is shown them: they are no part of a wish, and never go.
+/// Only a full listing shows such objects: a desired state does not contain them, and they are never deleted.
 #[test]
 fn objects_in_a_table_of_ours_stay() {
     use weir_netfilter::nft::{NftEngine, Ruleset, Table, TableFamily};
@@ -124,8 +126,7 @@ fn objects_in_a_table_of_ours_stay() {
     assert_eq!(names, ["c"]);
 }
 
-/// A ruleset that was read is written with its objects, the statements of its sets and the maps of objects. What they
-/// count makes no difference.
+/// A ruleset that was read is written with its objects, the statements of its sets and its object maps. Their counters make no difference.
 // matrix: host: several objects and set statements are younger than the oldest kernels
 #[test]
 fn objects_and_statements_are_written_as_they_were_read() {
@@ -148,7 +149,7 @@ fn flowtables_are_written_as_they_were_read() {
     crate::common::both_ways(text);
 }
 
-/// What a desired object is decides; what it has counted does not.
+/// The properties of a desired object count, and its counters do not.
 #[test]
 fn an_object_with_other_properties_is_replaced() {
     use weir_netfilter::nft::{NftOp, Object, ObjectKind};
@@ -169,7 +170,7 @@ fn an_object_with_other_properties_is_replaced() {
     let ops = apply(&ns, &desired).unwrap().ops;
     assert_eq!(replaced(&ops), ["limit l has other properties"]);
     assert_eq!(apply(&ns, &desired).unwrap().ops, vec![]);
-    // One more is added beside the others.
+    // Another object is added beside the others.
     let kind = ObjectKind::Stateful(1);
     let d = Object {
         kind,
@@ -185,13 +186,13 @@ fn an_object_with_other_properties_is_replaced() {
         applied.ops
     );
     assert_eq!(applied.kept, vec![]);
-    // Not desired any more, it stays and is reported.
+    // An object that is no longer desired stays and is reported.
     desired.tables[0].objects.pop();
     let applied = apply(&ns, &desired).unwrap();
     assert_eq!((applied.ops.len(), applied.kept.len()), (0, 1));
 }
 
-/// A missing object is not a missing feature of the kernel.
+/// A missing object is not reported as a missing feature of the kernel.
 #[test]
 fn a_missing_object_is_not_a_missing_expression() {
     let ns = namespace_or_skip!();
@@ -207,7 +208,7 @@ fn a_missing_object_is_not_a_missing_expression() {
     assert!(!error.to_string().contains("lacks"), "{error}");
 }
 
-/// Anonymous chains stand in their rules, as `nft` lists them, and are written with them.
+/// Anonymous chains are listed inside their rules, as `nft` does, and are written with them.
 // matrix: host: since 5.9
 #[test]
 fn anonymous_chains_are_listed_in_their_rules_and_written() {
@@ -227,7 +228,7 @@ fn anonymous_chains_are_listed_in_their_rules_and_written() {
     crate::common::both_ways(text);
 }
 
-/// The kernel takes no rule into the chain of another one: with a change there, that rule is replaced.
+/// The kernel adds no rule to a chain that is bound to a rule: after a change there, weir replaces that rule.
 // matrix: host: since 5.9
 #[test]
 fn a_change_in_an_anonymous_chain_replaces_its_rule() {
@@ -252,13 +253,13 @@ fn a_change_in_an_anonymous_chain_replaces_its_rule() {
     let end = "jump { ct state new counter packets 0 bytes 0; accept; jump c; }";
     assert!(texts[1].ends_with(end), "{texts:?}");
     assert_text(&read(&ns).ruleset.to_string(), &list(&ns));
-    // A rule with a chain has to lead there.
+    // A rule with an anonymous chain must jump to it.
     desired.tables[0].chains[1].rules[1].statements.pop();
     let error = apply(&ns, &desired).unwrap_err().to_string();
     assert!(error.contains("a chain of its own"), "{error}");
 }
 
-/// What the statements of a rule's elements have counted makes no difference.
+/// Counters of the statements in a rule's elements make no difference.
 // matrix: host: since 5.11
 #[test]
 fn elements_of_a_rule_that_count_are_no_change() {
@@ -285,8 +286,7 @@ fn elements_of_a_rule_that_count_are_no_change() {
     assert_eq!(listed(rule), zero);
 }
 
-/// `nft` neither lists the version of a table nor loses it; a table without one is as good, with another one it is
-/// replaced.
+/// `nft` neither lists nor loses the version of a table. A table without a version is in sync, and one with another version is replaced.
 #[test]
 fn a_table_keeps_the_version_of_its_rules() {
     use weir_netfilter::nft::{Chain, NftOp, Ruleset, Table, TableFamily};

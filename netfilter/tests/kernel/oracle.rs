@@ -1,4 +1,5 @@
-//! The real `nft` as oracle, both ways: we read what it wrote, it lists what we wrote.
+//! The real `nft` as oracle in both directions: this crate reads what nft wrote, and nft lists what this crate wrote.
+//! matrix: smoke; variants no-xtables no-ipset 6.12-rt
 // matrix: smoke; variants no-xtables no-ipset 6.12-rt
 
 use crate::common::{apply, both_ways, list};
@@ -25,7 +26,7 @@ fn anonymous_sets() {
     both_ways(include_str!("listing/anonymous.nft"));
 }
 
-/// The kernel lists the burst that it takes by default: the rule is in sync all the same.
+/// The kernel lists its default burst, and the rule is in sync nevertheless.
 #[test]
 fn a_limit_without_a_burst() {
     let ns = namespace_or_skip!();

@@ -1,5 +1,4 @@
-//! Any ruleset, in a real namespace: what is applied is what is read, what `nft` lists, and nothing is left to
-//! do.
+//! Random rulesets in a real namespace: what is applied equals what is read and what `nft` lists, and a second apply has nothing to do.
 
 use weir_testing::effort;
 use weir_testing::namespace_or_skip;
@@ -11,7 +10,7 @@ use weir_netfilter::nft::arbitrary;
 use weir_netfilter::nft::{NftEngine, Ruleset, Snapshot};
 use weir_netlink::Netns;
 
-/// PROPTEST_CASES says how many instead.
+/// PROPTEST_CASES overrides the number of cases.
 fn config(cases: u32) -> ProptestConfig {
     let cases = effort::cases(cases);
     let file = concat!(
@@ -26,7 +25,7 @@ fn config(cases: u32) -> ProptestConfig {
     }
 }
 
-/// `None` where this user may not make a namespace; said once by the test that needs one.
+/// Returns `None` if this user may not create a namespace, and prints that once for each test.
 fn namespace() -> Option<Netns> {
     match Netns::create() {
         Ok(ns) => Some(ns),
@@ -35,7 +34,7 @@ fn namespace() -> Option<Netns> {
     }
 }
 
-/// Without the remaining times of elements, which pass by themselves.
+/// Without the remaining times of elements, which change on their own.
 fn settled(mut snapshot: Snapshot) -> Ruleset {
     for t in &mut snapshot.ruleset.tables {
         for e in t.sets.iter_mut().flat_map(|s| &mut s.elements) {
@@ -45,7 +44,7 @@ fn settled(mut snapshot: Snapshot) -> Ruleset {
     snapshot.ruleset
 }
 
-/// The lines that differ, or nothing.
+/// Fails with the lines that differ.
 fn same_text(got: &str, want: &str) -> Result<(), TestCaseError> {
     if got == want {
         return Ok(());
@@ -63,7 +62,7 @@ fn same_text(got: &str, want: &str) -> Result<(), TestCaseError> {
     )))
 }
 
-/// Equal values, or the lines of their text or of their structure that differ.
+/// Fails with the lines of text or of structure that differ.
 fn same(got: &Ruleset, want: &Ruleset) -> Result<(), TestCaseError> {
     same_text(&got.to_string(), &want.to_string())?;
     same_text(&format!("{got:#?}"), &format!("{want:#?}"))
@@ -96,7 +95,7 @@ proptest! {
         let change = |to: &Ruleset| ns.run(|| NftEngine::open().unwrap().apply(to, &owned)).unwrap();
         change(&b).map_err(|e| TestCaseError::fail(format!("{e}\nfrom\n{a}to\n{b}")))?;
         let mut found = settled(read(&ns));
-        // Tables are listed in the order in which they were made.
+        // The kernel lists tables in the order of their creation.
         found.tables.sort_by_key(|t| b.tables.iter().position(|w| w.name == t.name));
         for t in &mut found.tables {
             let desired = &b.tables.iter().find(|w| w.name == t.name).unwrap();

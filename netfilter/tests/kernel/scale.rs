@@ -1,23 +1,25 @@
-//! The time of a plan grows with its rules, not with their square.
+//! The time of a plan is proportional to the number of rules, not to its square.
+//! matrix: none: about the time of plans, with no namespace, no rule and no kernel
 // matrix: none: about the time of plans, with no namespace, no rule and no kernel
 
 use weir_netfilter::{nft, xtables};
 
-/// Processor time of this thread in nanoseconds: what others do on the machine does not count.
+/// The CPU time of this thread in nanoseconds, which other processes do not affect.
 fn spent() -> u64 {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
     text.split_whitespace().next().unwrap().parse().unwrap()
 }
 
-/// A plan of four times the rules takes as long as four plans, and would take four times as long by the square. The kernel
-/// counts processor time in ticks of some milliseconds, so each side is many of them.
+/// A plan of four times the rules takes as long as four plans; with quadratic time it would take four times as long.
+///
+/// The kernel counts CPU time in ticks of some milliseconds, so each side takes many of them.
 fn is_linear(name: &str, plan: impl Fn(u16)) {
     let time = |n, times| {
         let begun = spent();
         (0..times).for_each(|_| plan(n));
         spent() - begun
     };
-    // Caches and pages of the first run are nobody's fault.
+    // The first run fills caches and pages.
     plan(16_000);
     let (some, more) = (time(4000, 32), time(16_000, 8));
     assert!(
@@ -84,7 +86,7 @@ fn chains_of_a_script() {
     is_linear("script", |n| {
         let mut text = String::from("*nat\n");
         (0..n).for_each(|c| text += &format!(":C{c} - [0:0]\n-A C{c} -j RETURN\n"));
-        // Those of services that are gone are deleted in the same script.
+        // The same script deletes the chains of removed services.
         (0..n / 2).for_each(|c| text += &format!("-F C{c}\n"));
         (0..n / 2).for_each(|c| text += &format!("-X C{c}\n"));
         text += "COMMIT\n";

@@ -1,5 +1,5 @@
-//! Sets where they are awkward: at the ends of their type, adjacent, with everything an element can have, and
-//! large.
+//! Sets at their limits: at the ends of their type, with adjacent ranges, with every property of an element, and large ones.
+//! matrix: smoke
 // matrix: smoke
 
 use crate::common;
@@ -32,7 +32,7 @@ fn address(n: u32) -> Data {
     Data::be32(0x0a00_0000 + n)
 }
 
-/// Every second address, so that nothing is adjacent.
+/// Every second address, so that none are adjacent.
 fn single(count: u32) -> Set {
     let mut set = Set::new("s", DataType::IPV4_ADDR, 4);
     set.elements = (0..count).map(|n| Element::value(address(2 * n))).collect();
@@ -48,7 +48,7 @@ fn ranges(count: u32) -> Set {
     set
 }
 
-/// More than the 64 KiB of an attribute take, and less than the usual `net.core.wmem_max` allows.
+/// More elements than the 64 KiB of an attribute can hold, but less than the usual `net.core.wmem_max`.
 const COUNT: u32 = 6_000;
 
 #[test]
@@ -72,12 +72,12 @@ fn more_elements_than_one_message_holds() {
             COUNT as usize * per_element,
             "{name}"
         );
-        // Most of it goes, in place.
+        // Most elements are deleted, without replacing the set.
         let small = with(few, vec![]);
         let ops = apply(&ns, &small).unwrap().ops;
         assert_eq!(ops.len(), 1, "{name}: {ops:?}");
         assert!(read(&ns).ruleset == small, "{name}");
-        // And comes again.
+        // They are added again.
         assert_eq!(apply(&ns, &large).unwrap().ops.len(), 1, "{name}");
         assert!(read(&ns).ruleset == large, "{name}");
     }
@@ -126,7 +126,7 @@ fn a_rule_that_no_message_holds_is_an_error() {
     assert_eq!(read(&ns).ruleset, Ruleset::default());
 }
 
-/// A change of one element in a set of ranges that touch each other.
+/// One element changes in a set of adjacent ranges.
 #[test]
 fn ranges_are_cut_out_and_put_back() {
     let ns = namespace_or_skip!();
@@ -175,11 +175,11 @@ fn many_rules(count: u32) -> Ruleset {
     with(single(0), (0..count).map(rule).collect())
 }
 
-/// A child of the test below runs this one in a user namespace of its own.
+/// The test below starts this one in a user namespace of its own.
 #[test]
 fn batches_larger_than_the_buffer() {
     let ns = namespace_or_skip!();
-    // With CAP_NET_ADMIN in the first user namespace there is no limit to go beyond.
+    // With CAP_NET_ADMIN in the initial user namespace there is no limit to exceed.
     let counts: &[u32] = match common::too_large(1 << 28) {
         Some(_) => &[500, 5_000, 48_000],
         None => &[5_000],
@@ -195,7 +195,7 @@ fn batches_larger_than_the_buffer() {
             .unwrap()
             .len();
         let outcome = engine.apply(&ruleset, &owned);
-        // The buffer is asked for with room to spare, so the limit alone decides.
+        // The engine reserves more than it needs, so only the limit decides.
         let limit = common::too_large(bytes);
         match outcome {
             Ok(_) => {
@@ -216,7 +216,7 @@ fn batches_larger_than_the_buffer() {
         eprintln!("{count} rules, {bytes} bytes: refused {}", limit.is_some());
         apply(&ns, &Ruleset::default()).unwrap();
         engine.apply(&Ruleset::default(), &owned).unwrap();
-        // More than what is too large already proves nothing, and takes minutes on an emulated processor.
+        // Larger batches would prove nothing more, and take minutes on an emulated processor.
         if limit.is_some() {
             break;
         }
@@ -246,28 +246,28 @@ fn the_same_without_privileges() {
     }
 }
 
-/// What a selector says of a set beyond its type: the byte order of a number, and its length.
+/// Properties of a set that follow from the selector rather than the type: the byte order of a number, and its length.
 // matrix: host: nft has no `typeof` for some of the selectors before 1.0
 #[test]
 fn selectors_of_sets() {
     both_ways(include_str!("listing/typeof.nft"));
 }
 
-/// Numbers and symbols: in ranges, in orders, in sets, and how many elements of each type stand in a line.
+/// Numbers and symbols in ranges, in comparisons and in sets, and the number of elements of each type per line.
 // matrix: host: ranges in concatenations, and types that are younger than the oldest kernels
 #[test]
 fn numbers_are_listed_as_nft_lists_them() {
     both_ways(include_str!("listing/numbers.nft"));
 }
 
-/// What has a name, what is listed as bytes, as a prefix or as a code, and which matches stay before a keyword.
+/// Values with a name, values that are listed as bytes, as a prefix or as a code, and the matches that stay before a keyword.
 // matrix: host: chunks of SCTP, options that are removed, and bases that are younger than the oldest kernels
 #[test]
 fn words_are_those_of_nft() {
     both_ways(include_str!("listing/wording.nft"));
 }
 
-/// A map without `typeof` that another program noted as one of numbers in network order, and a selector without text.
+/// A map without `typeof` whose userdata of another program records network byte order, and an unknown selector.
 #[test]
 fn a_byte_order_without_a_selector() {
     let ns = namespace_or_skip!();
@@ -289,13 +289,13 @@ fn a_byte_order_without_a_selector() {
     }
 }
 
-/// What kube-proxy writes for a service with affinity and NodePort, after the example in its documentation.
+/// The rules of kube-proxy for a service with affinity and NodePort, after the example in its documentation.
 #[test]
 fn rules_of_kube_proxy() {
     both_ways(include_str!("listing/kube-proxy.nft"));
 }
 
-/// What firewalld writes, with the helper of conntrack for its service ftp.
+/// The rules of firewalld, with the conntrack helper for its service ftp.
 // matrix: host: uses fib and more, whose modules are not in every kernel of the archive
 #[test]
 fn rules_of_firewalld() {
@@ -322,7 +322,7 @@ fn ranges_of_fields_and_maps_of_rules() {
     );
 }
 
-/// The element of all other keys, in every kind of set; one that goes and comes back.
+/// The catch-all element in every kind of set, also deleted and added again.
 // matrix: host: since 5.13
 #[test]
 fn catch_all_elements() {
@@ -351,7 +351,7 @@ fn catch_all_elements() {
     }
 }
 
-/// Statements of elements decide which packets a set of a rule matches.
+/// Statements of elements affect which packets a set of a rule matches.
 // matrix: host: since 5.7
 #[test]
 fn statements_in_sets_of_rules() {
@@ -365,7 +365,7 @@ fn statements_in_sets_of_rules() {
     );
 }
 
-/// Constants and types of what rules add are those of the set.
+/// Constants that rules add to sets have the types of the set.
 // matrix: host: named types that old programs do not have
 #[test]
 fn constants_that_rules_add_to_sets() {

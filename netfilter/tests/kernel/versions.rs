@@ -1,7 +1,8 @@
-//! What we write, listed by the nft of several Debian releases (`ci/fetch-nft` gets them).
+//! Rules of this crate, listed by the nft of several Debian releases (`ci/fetch-nft` downloads them).
 //!
-//! Our text is that of 1.0.6, of Debian 12. Where other versions write another text for the same rule, the
-//! difference is in a table below, with its reason; anything else is a failure.
+//! The text of this crate is that of 1.0.6 in Debian 12. A table below contains the differences of other versions, with the reason; any
+//! other difference is a failure.
+//! matrix: host: starts the nft of other distributions, with a C library of each, from target/
 // matrix: host: starts the nft of other distributions, with a C library of each, from target/
 
 use crate::common::{apply, assert_text, load, read, timeless, tool};
@@ -13,14 +14,14 @@ use weir_netfilter::nft::{
 };
 use weir_testing::namespace_or_skip;
 
-/// A release and how its text differs from that of 1.0.6.
+/// A release, with the differences of its text from that of 1.0.6.
 struct Version {
     suite: &'static str,
-    /// Whether it can list `eth*` in a set at all: 0.9.8 prints the bytes of the range turned round.
+    /// Whether it can list `eth*` in a set: 0.9.8 prints the bytes of the range in reverse.
     name_ranges: bool,
-    /// Whether it puts other numbers of elements on a line: 1.1 counts values, times and comments in.
+    /// Whether it puts other numbers of elements on a line: 1.1 also counts values, times and comments.
     breaks_elsewhere: bool,
-    /// Ours, theirs, and why.
+    /// The text of this crate, the text of the release, and the reason.
     differences: &'static [(&'static str, &'static str, &'static str)],
 }
 
@@ -166,7 +167,7 @@ const VERSIONS: &[Version] = &[
     },
 ];
 
-/// The nft of a release, or `None` with a message where it was not fetched.
+/// The nft of a release. Prints the reason and returns `None` if it was not downloaded.
 fn nft(suite: &str) -> Option<PathBuf> {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
     let path = target.join("nft").join(suite).join("nft");
@@ -185,7 +186,7 @@ fn nft(suite: &str) -> Option<PathBuf> {
     None
 }
 
-/// Rules as a sidecar has them.
+/// The rules for a sidecar.
 fn sidecar() -> Ruleset {
     let mut table = Table::new(TableFamily::Inet, "istio-proxy-nat");
     let rule = Rule::builder;
@@ -309,7 +310,7 @@ fn sidecar() -> Ruleset {
     }
 }
 
-/// Rulesets by name: our own, and everything that the other tests have nft write.
+/// Rulesets by name: those of this project, and all that the other tests load with nft.
 fn rulesets() -> Vec<(&'static str, Ruleset)> {
     let read_from = |text: &str| {
         let ns = weir_netlink::Netns::create().unwrap();
@@ -337,7 +338,7 @@ fn joined(listing: &str) -> String {
     listing.replace(",\n\t\t\t     ", ", ")
 }
 
-/// Without sets that hold prefixes of names.
+/// Without sets that contain prefixes of names.
 fn without_name_ranges(mut r: Ruleset) -> Ruleset {
     let is_named =
         |e: &Element| e.key.first().as_bytes().len() == 16 && e.key.first() != e.key.last();

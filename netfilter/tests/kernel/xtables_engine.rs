@@ -1,4 +1,5 @@
-//! The engine in namespaces: what is ours changes, what belongs to others stays.
+//! The engine in namespaces: it changes owned rules, and foreign rules stay.
+//! matrix: variants 6.12-rt
 // matrix: variants 6.12-rt
 
 use crate::common::{assert_text, tool};
@@ -30,7 +31,7 @@ COMMIT
 COMMIT
 ";
 
-/// Rules of somebody else, some with extensions that weir has no words for.
+/// Foreign rules, some with extensions that weir does not support.
 const FOREIGN: &str = "*filter
 :INPUT DROP [0:0]
 :FORWARD ACCEPT [0:0]
@@ -56,7 +57,7 @@ COMMIT
 COMMIT
 ";
 
-/// What TCPMSS needs.
+/// The rule that TCPMSS requires.
 fn foreign() -> String {
     FOREIGN.replace(
         "-A THEIRS -j TCPMSS",
@@ -87,14 +88,14 @@ fn ownership() -> Ownership {
     }
 }
 
-/// Packets for the counters: pings and a connection that is refused.
+/// Packets for the counters: pings, and a connection that is refused.
 fn traffic(ns: &Netns) {
     tool(ns, "ip", &["link", "set", "lo", "up"], "").unwrap();
     ns.run(|| {
         for _ in 0..5 {
             let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
             let _ = socket.send_to(&[7; 20], "127.0.0.1:9");
-            // This one is for the rule of others.
+            // This packet matches the foreign rule.
             let _ = std::net::UdpSocket::bind("127.0.0.1:0")
                 .unwrap()
                 .send_to(&[7; 80], "127.0.0.1:9");
@@ -105,7 +106,7 @@ fn traffic(ns: &Netns) {
     .unwrap();
 }
 
-/// Rules of a text with counters, without those of ours.
+/// The foreign rules of a text, with counters.
 fn foreign_lines(text: &str) -> Vec<String> {
     text.lines()
         .filter(|l| !l.contains("OURS_") && !l.contains("net1"))
@@ -130,7 +131,7 @@ fn what_others_have_stays_with_its_counters() {
     assert_eq!(applied.replaced, 2, "filter has nothing of ours");
     assert_eq!(applied.lock_wait, None);
     let after = save_counted(&ns, XtFamily::Ip);
-    // Mangle is new, and brought its own policies.
+    // The table mangle is new, and has policies of its own.
     let theirs: Vec<&str> = after
         .split_inclusive("COMMIT\n")
         .filter(|t| !t.starts_with("*mangle"))
@@ -141,7 +142,7 @@ fn what_others_have_stays_with_its_counters() {
         "{after}"
     );
 
-    // Counters of ours live through the next change too.
+    // Counters of owned rules survive the next change as well.
     traffic(&ns);
     let counted = save_counted(&ns, XtFamily::Ip);
     let more = OURS.replace(
@@ -182,7 +183,7 @@ fn what_others_have_stays_with_its_counters() {
     assert!(!cleaned.contains("OURS_"));
 }
 
-/// `-Z` as the tool does it: a chain, one of its rules, all; policies too. Beside it the rules stay.
+/// `-Z` has the effect of the real tool: for a chain, one of its rules, and everything, with policies. Other rules stay.
 #[test]
 fn counters_are_zeroed_as_by_the_tool() {
     let text = "*filter\n:INPUT ACCEPT [1:2]\n:OUTPUT DROP [3:4]\n:A - [0:0]\n[5:6] -A INPUT -i lo -j A\n\
@@ -211,7 +212,7 @@ fn counters_are_zeroed_as_by_the_tool() {
             rules.map(str::to_owned).collect()
         };
         assert_eq!(rules(&ours), rules(&theirs), "{zero}");
-        // Whatever is zeroed, the tool zeroes the policies of all chains.
+        // The tool resets the policies of all selected chains, whatever else it resets.
         let policy = match zero.contains("OUTPUT") || zero.contains("-Z\n") {
             true => ":OUTPUT DROP [0:0]",
             false => ":OUTPUT DROP [3:4]",
@@ -275,7 +276,7 @@ fn ours_keep_their_order_among_others() {
             .ops,
         vec![]
     );
-    // The last of ours is put back behind the one before it; the first, before the next.
+    // The last owned rule is put back after the one before it; the first is put back before the next.
     run(
         &ns,
         XtFamily::Ip,
@@ -304,7 +305,7 @@ fn ours_keep_their_order_among_others() {
     assert_eq!(lines, want, "{before}");
 }
 
-/// Where the test below starts itself anew, with the lock file of its own.
+/// The test below starts itself again with this variable, which names a lock file of its own.
 const LOCK: &str = "XTABLES_LOCKFILE";
 
 #[test]
@@ -346,7 +347,7 @@ fn the_lock_is_waited_for_with_a_bound() {
         begun.elapsed() >= Duration::from_millis(60) && e.contains("another program"),
         "{e}"
     );
-    // A pod's namespace does not wait.
+    // In the namespace of a pod the engine takes no lock.
     engine(&ns, |e| e.apply(&desired(OURS), &ownership())).unwrap();
     held.unlock().unwrap();
     let waited = with(Duration::from_secs(5)).unwrap().lock_wait;
@@ -374,7 +375,7 @@ fn what_is_ours_is_found_by_its_marks_alone() {
     };
     assert!(!holds("OURS_", 7));
     assert!(holds("KUB", 0) && !holds("", 0));
-    // A rule in a built-in chain, whose chain is gone.
+    // An owned rule in a built-in chain, without the chain that it belongs to.
     let tagged = Ownership {
         prefix: "OURS_".into(),
         tag: 7,
@@ -382,7 +383,7 @@ fn what_is_ours_is_found_by_its_marks_alone() {
     };
     engine(&ns, |e| e.apply(&desired(OURS), &tagged)).unwrap();
     assert!(holds("OURS_", 0) && holds("", 7) && !holds("", 8));
-    // Nothing is owned in tables that are not named, whatever it is called.
+    // In other tables nothing is owned, whatever its name.
     let elsewhere = Ownership {
         tables: &["security"],
         ..tagged.clone()
@@ -414,7 +415,7 @@ const BESIDE: &str = "*mangle
 COMMIT
 ";
 
-/// Of owners with one prefix and one tag, and chains of the same name.
+/// Owners with the same prefix and tag have chains of the same name.
 #[test]
 fn what_another_owner_has_stays() {
     const SHARED: &[(&str, &str)] = &[("nat", "ALL_OUTPUT")];
@@ -449,7 +450,7 @@ fn what_another_owner_has_stays() {
     assert!(refused.to_string().contains("ALL_OUTPUT"), "{refused}");
     assert_eq!(save(&ns, XtFamily::Ip), alone);
 
-    // In another table it is nobody else's.
+    // In another table no other owner has such a chain.
     engine(&ns, |e| e.apply(&desired(BESIDE), &ours)).unwrap();
     assert!(engine(&ns, |e| e.holds(&chains)).unwrap());
     let drift = engine(&ns, |e| e.drift(&desired(BESIDE), &ours)).unwrap();
@@ -466,7 +467,7 @@ fn what_another_owner_has_stays() {
     assert!(!save(&ns, XtFamily::Ip).contains("-A "));
 }
 
-/// It could neither be shown nor changed any more.
+/// Such a table could be neither listed nor changed afterwards.
 #[test]
 fn a_table_that_could_not_be_read_is_not_written() {
     let Some(ns) = namespace() else { return };
@@ -492,7 +493,7 @@ fn a_table_that_could_not_be_read_is_not_written() {
     assert!(save(&ns, XtFamily::Ip).contains("-A INPUT -j DROP"));
 }
 
-/// As values it would take some 250 MB.
+/// Decoded, it would take some 250 MB.
 #[test]
 fn a_table_that_is_too_large_is_looked_through_and_not_read() {
     let ns = namespace_or_skip!();
@@ -520,7 +521,7 @@ fn a_table_that_is_too_large_is_looked_through_and_not_read() {
     }
 }
 
-/// Each piece ends with a line, and together they are the text of the values, in both families.
+/// Each piece ends with a line. All pieces together equal the complete text, in both families.
 #[test]
 fn a_listing_is_written_in_pieces() {
     let Some(ns) = namespace() else { return };
@@ -541,7 +542,7 @@ fn a_listing_is_written_in_pieces() {
     assert!(pieces.iter().all(|piece| piece.ends_with('\n')));
     assert_text(&pieces.concat(), &read(&ns).ruleset.to_string());
 
-    // A reader that has seen enough ends it.
+    // A reader can stop early.
     let mut count = 0;
     let error = listing.write(|_| {
         count += 1;
@@ -551,7 +552,7 @@ fn a_listing_is_written_in_pieces() {
     assert_eq!(count, 1);
 }
 
-/// By the real tool; packets count and change nothing.
+/// The real tool changes tables; packets change nothing but counters.
 #[test]
 fn changes_of_others_are_noticed_by_sizes() {
     let Some(ns) = namespace() else { return };
@@ -561,7 +562,7 @@ fn changes_of_others_are_noticed_by_sizes() {
         let now = sizes.read().unwrap();
         std::mem::replace(&mut last, now.clone()) != now
     };
-    // Nothing came into being by asking.
+    // The query creates no table.
     assert!(!is_changed());
     load(&ns, XtFamily::Ip, &foreign(), &[]);
     assert!(is_changed());

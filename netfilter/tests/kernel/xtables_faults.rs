@@ -10,17 +10,17 @@ use std::time::Duration;
 use weir_netfilter::xtables::*;
 use weir_netlink::{InForce, Netns};
 
-/// The kernel, but some calls fail.
+/// The kernel, with some failing calls.
 struct Faulty {
     kernel: XtSockets,
-    /// Which replacement fails, counted from 0, and with what.
+    /// The number of the replacement that fails, counted from 0, and its error.
     fails: Vec<(usize, i32)>,
-    /// Which one is made and answered so all the same.
+    /// The number of the replacement that is made although its answer is this error.
     lost: Vec<(usize, i32)>,
     replaced: usize,
-    /// How many times counters are not given back; with true they are, and the answer is the error.
+    /// How many times adding the counters back fails. If true, they are added and only the answer is an error.
     counters: Option<(usize, bool)>,
-    /// Extensions that it does not have.
+    /// Extensions that it lacks.
     lacks: &'static [&'static str],
     /// The family whose list of tables cannot be read.
     unlisted: Option<XtFamily>,
@@ -72,7 +72,7 @@ impl XtTransport for Faulty {
             return Ok(());
         };
         if e.raw_os_error().is_none() {
-            // They were on the way from the process that made the call.
+            // The process that made the call had not passed the counters on yet.
             counters.fill(0);
         }
         Err(e)
@@ -92,10 +92,10 @@ impl XtTransport for Faulty {
     }
 }
 
-/// Shorter than that of the engine, and longer than several attempts take in an emulated machine.
+/// Less than the engine's default, but longer than several attempts take on an emulated processor.
 const CONTENTION: Duration = Duration::from_secs(2);
 
-/// In place of an errno: the process that makes the call in another user namespace was killed, or may still be in it.
+/// Instead of an errno: the process that makes the call in another user namespace was killed, or may still be running.
 const KILLED: i32 = -1;
 const PENDING: i32 = -2;
 /// Every replacement.
@@ -239,7 +239,7 @@ fn a_table_that_fails_takes_the_others_back() {
         assert_eq!(e.in_force, InForce::No, "{e}");
         assert_text(&both(&ns), &before);
     }
-    // What cannot be put back is named, also when the next try fails.
+    // A table that cannot be put back is named, also if the next attempt fails.
     let e = apply(&ns, &[(1, EINVAL), (2, EINVAL), (3, EINVAL)]).unwrap_err();
     assert!(
         e.to_string()
@@ -247,14 +247,14 @@ fn a_table_that_fails_takes_the_others_back() {
         "{e}"
     );
     assert_eq!(e.in_force, InForce::Unknown, "{e}");
-    // When it does not, the rest is written, and all of it is told once.
+    // If the next attempt succeeds, the remaining tables are written, and each change is reported once.
     run(&ns, XtFamily::Ip, "-t mangle -F OURS_A");
     let done = apply(&ns, &[(1, EINVAL), (2, EINVAL)]).unwrap().ops;
     let repeated = |op| done.iter().filter(|o| *o == op).count() > 1;
     assert!(!done.is_empty() && !done.iter().any(repeated), "{done:?}");
 }
 
-/// A table with a foreign rule that has counted.
+/// A namespace with a foreign rule whose counters are not zero. Returns its line as well.
 fn counted() -> Option<(Netns, String)> {
     let ns = Netns::create().ok()?;
     run(&ns, XtFamily::Ip, "-t mangle -A OUTPUT -d 127.0.0.0/8");
@@ -269,7 +269,7 @@ fn counted() -> Option<(Netns, String)> {
     Some((ns, counted))
 }
 
-/// Its line.
+/// The line of the foreign rule.
 fn foreign(ns: &Netns) -> String {
     let listing = save_counted(ns, XtFamily::Ip);
     let line = listing.lines().find(|l| l.contains("-d 127.0.0.0/8"));
@@ -291,7 +291,7 @@ fn a_replacement_whose_answer_is_lost_is_looked_for() {
             assert_eq!(foreign(&ns), counters);
         }
     }
-    // So is one that puts a table back.
+    // Neither is an interrupted restoration of a table.
     let (ns, _) = counted().unwrap();
     for family in [XtFamily::Ip, XtFamily::Ip6] {
         run(&ns, family, "-t nat -A OUTPUT -j ACCEPT");
@@ -315,7 +315,8 @@ fn a_process_that_is_killed_before_its_call_has_changed_nothing_and_one_that_han
         let e = apply(&ns, &[(at, KILLED)]).unwrap_err();
         assert_eq!(e.in_force, InForce::No, "{e}");
         assert_text(&both(&ns), &before);
-        // That nothing is changed yet says nothing: it is done once more, which the kernel does in order.
+        // An unchanged table proves nothing while the call may still run: the engine repeats it, and the kernel executes the calls in
+        // order.
         let applied = apply(&ns, &[(at, PENDING)]).unwrap();
         assert!(applied.replaced >= 3, "{}", applied.replaced);
         let drift = engine(&ns, |e| e.drift(&desired(), &ours())).unwrap();
@@ -325,7 +326,7 @@ fn a_process_that_is_killed_before_its_call_has_changed_nothing_and_one_that_han
     let e = apply(&ns, &[(ALWAYS, PENDING)]).unwrap_err();
     assert_eq!(e.in_force, InForce::Unknown, "{e}");
     assert_eq!(foreign(&ns), counters);
-    // Killed while it puts a table back, after its call: the counters are those of the table that was put back.
+    // Killed during the restoration of a table, after its call: the counters are those of the restored table.
     let (ns, counters) = counted().unwrap();
     let e = apply_with(&ns, || faulty(&[(1, EINVAL)], &[(2, KILLED)])).unwrap_err();
     assert_eq!(e.in_force, InForce::No, "{e}");
@@ -343,7 +344,7 @@ fn counters_of_foreign_rules_are_not_lost_without_a_word() {
         });
         (outcome, foreign(&ns), before)
     };
-    // Not given back, and given back with the answer lost: neither zero nor twice.
+    // Adding the counters back fails, or only its answer is lost: the counters end neither at zero nor doubled.
     for is_done in [false, true] {
         let (outcome, now, before) = given(Some((1, is_done)));
         outcome.unwrap();
@@ -365,7 +366,7 @@ const EAGAIN: i32 = 11;
 #[test]
 fn a_change_in_between_is_read_again_with_a_bound() {
     let ns = namespace_or_skip!();
-    // The second of three: the first is put back, then all are written.
+    // The second of three fails: the first is put back, then all are written.
     let applied = apply(&ns, &[(1, EAGAIN), (4, EAGAIN)]).unwrap();
     assert_eq!(applied.replaced, 3);
     assert_eq!(
@@ -421,8 +422,7 @@ fn nothing_is_written_unless_all_can_be() {
     );
 }
 
-/// The real tool adds and deletes rules of its own in the same chain, while we apply and clean. Neither loses
-/// one.
+/// The real tool adds and deletes its own rules in the same chain while the engine applies and cleans: neither loses a rule.
 #[test]
 fn a_writer_beside_us_loses_nothing() {
     let ns = namespace_or_skip!();
@@ -493,7 +493,7 @@ fn a_writer_beside_us_loses_nothing() {
     assert!(listing.contains("-A OUTPUT -j OURS_A"), "{listing}");
 }
 
-/// Ours in three tables, of which some fail.
+/// Removes the owned rules from three tables, with failures in some of them.
 fn removed(ns: &Netns, transport: impl FnOnce() -> Faulty + Send) -> Removed {
     apply(ns, &[]).unwrap();
     ns.run(|| {
@@ -505,7 +505,7 @@ fn removed(ns: &Netns, transport: impl FnOnce() -> Faulty + Send) -> Removed {
     .unwrap()
 }
 
-/// The tables where something of ours is left.
+/// The tables in which owned rules are left.
 fn left(ns: &Netns) -> Vec<String> {
     let found = ns.run(|| {
         XtEngine::open()
@@ -540,7 +540,7 @@ fn tear_down_goes_on_and_names_every_table_that_failed() {
     assert!(done.failures.is_empty(), "{:?}", done.failures);
     assert_eq!(done.ops.len(), 9, "{:?}", done.ops);
     assert_eq!(left(&ns), [""; 0]);
-    // Each alone, two, and all of them.
+    // Each table alone, two of them, and all.
     for fails in [&[0][..], &[1], &[2], &[0, 2], &[0, 1, 2]] {
         let refused: Vec<(usize, i32)> = fails.iter().map(|n| (*n, EINVAL)).collect();
         let done = removed(&ns, || faulty(&refused, &[]));
@@ -548,7 +548,7 @@ fn tear_down_goes_on_and_names_every_table_that_failed() {
         assert_eq!(done.failures.len(), fails.len(), "{:?}", done.failures);
         assert_eq!(done.ops.len(), 3 * (3 - fails.len()), "{:?}", done.ops);
     }
-    // Not even a list, or a table, that cannot be read.
+    // A list or a table that cannot be read does not prevent the rest either.
     let done = removed(&ns, || Faulty {
         unlisted: Some(XtFamily::Ip),
         ..faulty(&[], &[])
@@ -568,7 +568,7 @@ fn tear_down_goes_on_and_names_every_table_that_failed() {
     assert_eq!(left(&ns), [""; 0]);
 }
 
-/// What cannot be read is an error, never an empty table or a whole that is not.
+/// Data that cannot be read is an error, never an empty table or an incomplete one.
 #[test]
 fn what_cannot_be_read_is_never_shown_as_good() {
     let ns = namespace_or_skip!();

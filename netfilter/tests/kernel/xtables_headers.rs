@@ -1,4 +1,5 @@
-//! Every number and offset of the legacy tables that we retyped, against the system's own headers.
+//! Compares every retyped number and offset of the legacy tables with the system's headers.
+//! matrix: none: asks a C compiler about the system's headers, and no kernel
 // matrix: none: asks a C compiler about the system's headers, and no kernel
 use weir_testing::c;
 
@@ -65,7 +66,7 @@ fn every_number_is_the_headers() {
     ] {
         ours.push((format!("XT_CONNTRACK_STATE_BIT(IP_CT_{name})"), n.into()));
     }
-    // Those that stand for both families here.
+    // Constants that this crate uses for both families.
     let same = ["_SO_SET_", "_SO_GET_INFO", "_SO_GET_ENTRIES", "_INV"];
     let both = |name: &str| name.starts_with("IPT_") && same.iter().any(|part| name.contains(part));
     let of_ip = ours

@@ -1,10 +1,10 @@
-//! The real `ipset`, and what its listings have in common.
+//! The real `ipset`, and functions that make its listings comparable.
 
 use crate::common::tool;
 use weir_netfilter::ipset::{Existing, IpsetEngine, Set};
 use weir_netlink::Netns;
 
-/// Ends the test where the kernel's sets do not have this option yet.
+/// Ends the test if the kernel's sets do not support this option yet.
 #[macro_export]
 macro_rules! option_or_skip {
     ($option:literal, $value:literal, since $since:literal) => {
@@ -20,7 +20,7 @@ macro_rules! option_or_skip {
     };
 }
 
-/// The same for the bucket size, which sets of any content may name.
+/// Like `option_or_skip`, for the bucket size, which any listing may contain.
 #[macro_export]
 macro_rules! bucketsize_or_skip {
     () => {
@@ -49,7 +49,7 @@ pub fn engine<T: Send>(ns: &Netns, f: impl FnOnce(&mut IpsetEngine) -> T + Send)
     ns.run(|| f(&mut IpsetEngine::open().unwrap())).unwrap()
 }
 
-/// `ipset save` by us.
+/// The text of `ipset save`, written by this crate.
 pub fn our_save(ns: &Netns) -> String {
     engine(ns, |e| {
         let mut out = Vec::new();
@@ -58,19 +58,19 @@ pub fn our_save(ns: &Netns) -> String {
     })
 }
 
-/// `ipset restore` by us.
+/// Executes the text of `ipset restore` with this crate.
 pub fn our_load(ns: &Netns, text: &str) -> weir_netlink::Result<()> {
     engine(ns, |e| e.restore(text, Existing::Refuse).map(|_| ()))
 }
 
-/// Every set, as we read it.
+/// All sets, as this crate reads them.
 pub fn sets(ns: &Netns) -> Vec<Set> {
     engine(ns, |e| {
         e.list(None).unwrap().into_iter().map(|l| l.set).collect()
     })
 }
 
-/// Without the seconds that pass: an entry's running timeout is `T`.
+/// Replaces the remaining timeout of each entry by `T`.
 pub fn timeless(text: &str) -> String {
     let line = |line: &str| {
         let Some((before, after)) = line
@@ -88,15 +88,16 @@ pub fn timeless(text: &str) -> String {
     text.lines().map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// The same lines in any order.
+/// The lines, sorted.
 pub fn sorted(text: &str) -> String {
     let mut lines: Vec<String> = timeless(text).lines().map(str::to_owned).collect();
     lines.sort_unstable();
     lines.join("\n")
 }
 
-/// The same without what the seed of a set decides. Each set has its own: it says where elements collide, and so when
-/// the hash table grows.
+/// The text without what depends on the seed of a set.
+///
+/// Each set has its own seed, which determines where elements collide, and so when the hash table grows.
 pub fn seedless(text: &str) -> String {
     let text = sorted(text);
     let words = text.split(' ');

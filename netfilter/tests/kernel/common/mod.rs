@@ -1,4 +1,4 @@
-//! Namespaces and the real `nft`, for tests only.
+//! Namespaces and the real `nft`.
 
 pub mod ipset;
 
@@ -7,7 +7,7 @@ use weir_netfilter::nft::{NftApplied, NftEngine, Ruleset, Snapshot, TableId};
 use weir_netlink::Netns;
 pub use weir_testing::tool::tool;
 
-/// Ends the test with a printed reason where one datagram cannot hold what a ruleset takes.
+/// Prints the reason and ends the test if a single datagram cannot hold the ruleset.
 #[macro_export]
 macro_rules! fits_or_skip {
     ($ns:expr, $ruleset:expr) => {
@@ -19,15 +19,16 @@ macro_rules! fits_or_skip {
     };
 }
 
-/// How long the batch is that applies this.
+/// The length of the batch that applies the ruleset.
 pub fn bytes_of(ns: &Netns, ruleset: &Ruleset) -> usize {
     let owned = owned_of(ruleset);
     let batch = ns.run(|| NftEngine::open().unwrap().drift(ruleset, &owned));
     batch.unwrap().unwrap().to_bytes().unwrap().len()
 }
 
-/// Why a socket of this process cannot send that many bytes at once, by asking for the room: `SO_SNDBUFFORCE`
-/// needs CAP_NET_ADMIN in the first user namespace, and `SO_SNDBUF` gets what `net.core.wmem_max` allows.
+/// The reason why a socket of this process cannot send that many bytes at once, found by reserving the room.
+///
+/// `SO_SNDBUFFORCE` requires CAP_NET_ADMIN in the initial user namespace, and `SO_SNDBUF` is limited by `net.core.wmem_max`.
 pub fn too_large(bytes: usize) -> Option<String> {
     let (socket, _) = std::os::unix::net::UnixDatagram::pair().unwrap();
     let want = 2 * bytes;
@@ -35,7 +36,7 @@ pub fn too_large(bytes: usize) -> Option<String> {
         return None;
     }
     setsockopt(&socket, sockopt::SndBuf, &want).unwrap();
-    // netlink_sendmsg() keeps 32 bytes back. The kernel answers with twice what was asked for.
+    // netlink_sendmsg() reserves 32 bytes. getsockopt() returns twice the requested size.
     let room = getsockopt(&socket, sockopt::SndBuf).unwrap() - 32;
     (bytes > room).then(|| {
         format!(
@@ -55,13 +56,13 @@ pub fn list(ns: &Netns) -> String {
     tool(ns, "nft", &["list", "ruleset"], "").unwrap()
 }
 
-/// Our reading of everything.
+/// The complete ruleset, as this crate reads it.
 pub fn read(ns: &Netns) -> Snapshot {
     ns.run(|| NftEngine::open().unwrap().read().unwrap())
         .unwrap()
 }
 
-/// Every table of a ruleset.
+/// The IDs of all tables of a ruleset.
 pub fn owned_of(ruleset: &Ruleset) -> Vec<TableId> {
     ruleset
         .tables
@@ -70,14 +71,14 @@ pub fn owned_of(ruleset: &Ruleset) -> Vec<TableId> {
         .collect()
 }
 
-/// Our apply; every table of the ruleset is ours.
+/// Applies a ruleset with this crate, which owns all its tables.
 pub fn apply(ns: &Netns, ruleset: &Ruleset) -> weir_netlink::Result<NftApplied> {
     let owned = owned_of(ruleset);
     ns.run(|| NftEngine::open().unwrap().apply(ruleset, &owned))
         .unwrap()
 }
 
-/// Without the times that pass between two listings.
+/// Without the remaining times, which differ between two listings.
 pub fn timeless(text: &str) -> String {
     let mut words = Vec::new();
     for line in text.lines() {
@@ -86,7 +87,7 @@ pub fn timeless(text: &str) -> String {
         for word in line.split(' ') {
             if skip {
                 skip = false;
-                // Keeps what closes the element.
+                // Keeps the character that ends the element.
                 if word.ends_with(',') {
                     out.push(',');
                 }
@@ -106,7 +107,7 @@ pub fn timeless(text: &str) -> String {
     words.join("\n")
 }
 
-/// Equal texts, or the lines that differ.
+/// Asserts that texts are equal, and prints the lines that differ.
 #[track_caller]
 pub fn assert_text(got: &str, want: &str) {
     if got == want {
@@ -122,7 +123,7 @@ pub fn assert_text(got: &str, want: &str) {
     panic!("the listings differ (- expected, + found)");
 }
 
-/// We read what nft wrote and print it as nft does; nft lists what we write from that, the same.
+/// This crate reads what nft wrote and prints it as nft does; nft lists the same after this crate has written it.
 pub fn both_ways(text: &str) {
     let theirs = weir_testing::namespace_or_skip!();
     load(&theirs, text);
@@ -136,6 +137,6 @@ pub fn both_ways(text: &str) {
     let applied = apply(&ours, &snapshot.ruleset).unwrap();
     assert!(!applied.ops.is_empty());
     assert_text(&timeless(&list(&ours)), &timeless(&listing));
-    // Nothing is left to do.
+    // A second apply has nothing to do.
     assert_eq!(apply(&ours, &snapshot.ruleset).unwrap().ops, vec![]);
 }

@@ -1,4 +1,4 @@
-//! What another writer puts around our rules: in the notes of sets and elements, in sets of rules, and into our table.
+//! Additions of another writer: to the userdata of sets and elements, to sets of rules, and to an owned table.
 
 use crate::common::{self, load};
 use crate::faults::scene::{old, owned, prepared};
@@ -16,10 +16,10 @@ use weir_testing::namespace_or_skip;
 
 /// `NFPROTO_INET`
 const INET: u8 = 1;
-/// An entry of a type that nobody writes.
+/// A userdata entry of a type that no program writes.
 const NOTE: [u8; 3] = [99, 1, 7];
 
-/// One batch of another writer.
+/// Commits one batch of another writer.
 fn meddle(ns: &Netns, push: impl FnOnce(&mut Batch) + Send) {
     ns.run(|| {
         let mut batch = Batch::new(NFNL_SUBSYS_NFTABLES, None);
@@ -34,7 +34,7 @@ fn drift(ns: &Netns, desired: &Ruleset) -> Transaction {
         .unwrap()
 }
 
-/// The difference is seen, and an apply ends it.
+/// Checks that drift is detected, and that an apply ends it.
 fn is_seen_and_healed(ns: &Netns, desired: &Ruleset, what: &str) {
     assert!(!drift(ns, desired).ops.is_empty(), "{what} is ignored");
     common::apply(ns, desired).unwrap_or_else(|e| panic!("{what}: {e}"));
@@ -106,7 +106,7 @@ fn the_userdata_of_a_set_is_compared_byte_for_byte() {
         map_with(&ns, userdata);
         is_seen_and_healed(&ns, &desired, what);
     }
-    // The order of the entries means nothing.
+    // The order of the entries has no meaning.
     let ns = prepared();
     let [key, data, interval] = usual;
     map_with(&ns, Some([interval, data, key].concat()));
@@ -164,7 +164,7 @@ fn what_an_element_has_besides_its_key_is_compared() {
     assert_eq!(drift(&ns, &commented).ops, []);
 }
 
-/// A set with a default timeout, and an element that says the same, or that it stays for ever.
+/// A set with a default timeout, and an element with the same timeout, or with none.
 #[test]
 fn an_element_says_its_own_timeout() {
     let _probe = namespace_or_skip!();
@@ -180,7 +180,7 @@ fn an_element_says_its_own_timeout() {
     let default = with(None);
     common::apply(&ns, &with(Some(Duration::from_secs(3600)))).unwrap();
     assert_eq!(drift(&ns, &default).ops, []);
-    // Another writer's element that stays for ever: older kernels take 0 for the default.
+    // An element of another writer without a timeout: older kernels replace 0 by the default.
     common::apply(
         &ns,
         &with_set(Set {
@@ -209,7 +209,7 @@ fn an_element_says_its_own_timeout() {
     is_seen_and_healed(&ns, &never, "the default timeout");
 }
 
-/// What the kernel says of the element of the set `s`.
+/// The timeout of the element of the set `s`, as the kernel lists it.
 fn listed_timeout(ns: &Netns) -> Option<u64> {
     let kind = message_type(NFNL_SUBSYS_NFTABLES, raw::NFT_MSG_GETSETELEM);
     let ask = ElemListAttrs {
@@ -237,7 +237,7 @@ fn marks(marks: &[u32]) -> Rule {
     }
 }
 
-/// `meta mark { 1 }` at the end of our chain, its set with this userdata and this element.
+/// Appends `meta mark { 1 }` to the owned chain. The set of the rule has this userdata and this element.
 fn rule_with(ns: &Netns, userdata: Vec<u8>, element: ElemAttrs) {
     meddle(ns, |b| {
         let table = Some("weir".to_owned());
@@ -294,7 +294,7 @@ fn the_set_of_a_rule_is_compared_whole() {
     let mut desired = empty.clone();
     let rule = marks(&[1]);
     desired.tables[0].chains[1].rules.push(rule);
-    // As `nft` notes `meta mark`: in host order.
+    // nft records host byte order for `meta mark`.
     let prepared = || {
         let ns = prepared();
         common::apply(&ns, &desired).unwrap();
@@ -318,7 +318,7 @@ fn the_set_of_a_rule_is_compared_whole() {
     is_seen_and_healed(&ns, &desired, "a note at a rule's set");
 }
 
-/// The userdata of the set that the rule in `marked` has.
+/// The userdata of the set of the rule in `marked`.
 fn set_userdata(ns: &Netns) -> Vec<u8> {
     let kind = message_type(NFNL_SUBSYS_NFTABLES, raw::NFT_MSG_GETSET);
     let found = ns.run(|| {
@@ -337,7 +337,7 @@ fn set_userdata(ns: &Netns) -> Vec<u8> {
 #[test]
 fn an_object_in_our_table_is_named_and_stays() {
     let _probe = namespace_or_skip!();
-    // Where the kernel counts what a table holds, the sets of rules are among it or not: as many objects look the same.
+    // Whether the kernel's count of objects in a table includes the sets of rules or not, equal counts look the same.
     let mut with_sets = old();
     let rule = marks(&[1, 2]);
     with_sets.tables[0].chains[0].rules.push(rule);
@@ -361,7 +361,7 @@ fn an_object_in_our_table_is_named_and_stays() {
         }
         common::apply(&ns, &desired).unwrap();
         assert_eq!(drift(&ns, &desired).kept.len(), 5);
-        // With the table they go.
+        // Deleting the table deletes them.
         let none = ns.run(|| {
             let mut engine = NftEngine::open().unwrap();
             engine.apply(&Ruleset::default(), &owned()).unwrap();

@@ -1,4 +1,4 @@
-//! One element of a set changes: every call fails in every way, and another writer is faster.
+//! A change of one element of a set: every call fails in every way, and another writer commits first.
 
 use crate::common::{load, read};
 use crate::faults::ERRNOS;
@@ -14,7 +14,7 @@ fn table() -> TableId {
     (TableFamily::Inet, "weir".to_owned())
 }
 
-/// A set of these numbers.
+/// A set with these numbers.
 fn set(numbers: &[u32]) -> Set {
     Set {
         elements: numbers.iter().map(|n| element(*n)).collect(),
@@ -50,7 +50,7 @@ fn held(ns: &Netns) -> Vec<Element> {
     read(ns).ruleset.tables[0].sets[0].elements.clone()
 }
 
-/// Applies the old set and changes it with this fault; whether it is said to be changed, and how many calls that took.
+/// Applies the old set, then changes it with this fault. Returns whether the change was reported, and the number of calls.
 fn outcome(ns: &Netns, fault: Option<(usize, Fault)>) -> (bool, usize) {
     let text = format!("{fault:?}");
     let go = || {
@@ -66,7 +66,7 @@ fn outcome(ns: &Netns, fault: Option<(usize, Fault)>) -> (bool, usize) {
             assert!(is_new, "{text}: not what was said");
             assert_eq!(quiet.generation().unwrap(), after, "{text}");
         }
-        // The same engine, with whatever answers were left behind.
+        // The same engine, whatever answers were left unread.
         engine.apply(&whole(&NEW), &[table()]).unwrap();
         assert_eq!(held(ns), set(&NEW).elements, "{text}");
         (matches!(done, Ok(Some(_))), calls)
@@ -90,7 +90,7 @@ fn a_changed_element_is_there_or_it_is_not_said() {
     assert!(failed > calls, "only {failed} failed");
 }
 
-/// Before the commit nothing is written then; after it nothing is said.
+/// If another writer commits before the change, nothing is written.
 #[test]
 fn another_writer_is_noticed() {
     let ns = namespace_or_skip!();
@@ -106,7 +106,7 @@ fn another_writer_is_noticed() {
         let now = before.wrapping_add(1);
         assert_eq!(change(now).unwrap(), Some(now.wrapping_add(1)));
         assert_eq!(held(&ns), set(&NEW).elements);
-        // An element that is not there: the kernel refuses all of it.
+        // The element does not exist: the kernel refuses the complete batch.
         let refused = change(now.wrapping_add(1)).unwrap_err();
         assert!(refused.is_not_found(), "{refused}");
         let ranges = Set {

@@ -12,7 +12,7 @@ use weir_netlink::Transport;
 use weir_netlink::nfnetlink::Socket;
 use weir_testing::namespace_or_skip;
 
-/// Answers one recorded conversation, changed, and then nothing.
+/// Returns one recorded conversation, changed, and then nothing.
 struct Replay(RefCell<std::collections::VecDeque<Vec<u8>>>);
 
 impl Transport for Replay {
@@ -23,7 +23,7 @@ impl Transport for Replay {
         Ok(())
     }
     fn receive(&self, buf: &mut [u8], wait: Duration) -> io::Result<usize> {
-        // A batch that changes nothing has no answer.
+        // A batch that changes nothing gets no answer.
         if wait.is_zero() {
             return Err(io::ErrorKind::WouldBlock.into());
         }
@@ -34,7 +34,7 @@ impl Transport for Replay {
     }
 }
 
-/// Every datagram that is received while a ruleset is read.
+/// All datagrams that are received while a ruleset is read.
 fn conversation() -> Vec<Vec<u8>> {
     let ns = prepared();
     ns.run(|| {
@@ -44,7 +44,7 @@ fn conversation() -> Vec<Vec<u8>> {
         *plan.received.borrow_mut() = Box::new(move |_, d| keep.borrow_mut().push(d.clone()));
         let snapshot = faulty(&plan).read().unwrap();
         let seen = seen.borrow().clone();
-        // Unchanged, it gives the same.
+        // The unchanged conversation gives the same ruleset.
         let replay = Replay(RefCell::new(seen.clone().into()));
         assert_eq!(
             NftEngine::with_socket(Socket::with_transport(replay))

@@ -1,6 +1,7 @@
-//! Every send and receive failing, answers lost, other writers, hostile answers: the outcome is an error or
-//! success, the ruleset is the old or the new one whole, other tables stay as they are, and the same
-//! engine works again afterwards.
+//! Every send and receive fails, answers are lost, other writers interfere, and answers are hostile.
+//!
+//! The outcome is an error or success, the ruleset is completely the old or the new one, other tables stay as they are, and the same engine
+//! works again afterwards.
 
 use crate::common;
 use crate::fits_or_skip;
@@ -25,7 +26,7 @@ use weir_netlink::contention::CONTENTION;
 use weir_netlink::nfnetlink::{NFNL_MSG_BATCH_BEGIN, NFNL_SUBSYS_NFTABLES, message_type};
 use weir_netlink::{Error, ErrorKind, InForce, Netns};
 
-/// How many calls an apply makes when nothing fails.
+/// The number of calls of an apply without faults.
 fn calls(ns: &Netns) -> usize {
     ns.run(|| {
         let plan = Rc::new(Plan::new(None));
@@ -55,7 +56,7 @@ fn every_call_fails_in_every_way() {
     let _probe = namespace_or_skip!();
     let total = calls(&prepared());
     assert!(total > 20, "only {total} calls");
-    // Every call, unless PROPTEST_CASES asks for fewer.
+    // Every call, unless PROPTEST_CASES limits the number.
     let chosen: Vec<usize> = (0..total).step_by(effort::stride(total)).collect();
     let chosen = &chosen;
     let work = |first: usize| {
@@ -75,12 +76,12 @@ fn every_call_fails_in_every_way() {
     );
 }
 
-/// The n-th call fails in all ways; how many of them were errors to the caller.
+/// Lets the n-th call fail in every way. Returns how many of these were errors to the caller.
 fn call_fails(at: usize) -> usize {
     let ns = prepared();
     let foreign = ns.run(foreign_bytes).unwrap();
     let instead = ERRNOS.iter().map(|n| Fault::Instead(*n));
-    // EINTR and the others mean that nothing was taken; these may be said after something was.
+    // EINTR and the other errors mean that the kernel took nothing; these two may follow a processed request.
     let after = [libc::ENOBUFS, libc::ENOMEM].map(Fault::After);
     let faults: Vec<Fault> = instead.chain(after).collect();
     assert_eq!(faults.len(), FAULTS);
@@ -109,7 +110,7 @@ fn is_survived(ns: &Netns, at: usize, fault: Fault) -> bool {
         match &outcome {
             Ok(_) => assert_eq!(now, rules(&new()), "{text}"),
             Err(e) => {
-                // One fault leaves a socket on which it is found out.
+                // With a single fault, the engine finds out the result on a new socket.
                 let true_of = match e.in_force {
                     InForce::No => rules(&old()),
                     InForce::Yes => rules(&new()),
@@ -119,7 +120,7 @@ fn is_survived(ns: &Netns, at: usize, fault: Fault) -> bool {
                 assert!(e.to_string().len() > 20, "{text}: {e}");
             }
         }
-        // The same engine, with whatever answers were left behind.
+        // The same engine, whatever answers were left unread.
         engine
             .apply(&new(), &owned())
             .unwrap_or_else(|e| panic!("{text}, then: {e}"));
@@ -134,7 +135,7 @@ fn is_survived(ns: &Netns, at: usize, fault: Fault) -> bool {
     ns.run(go).unwrap()
 }
 
-/// While a dump is not read to its end, the kernel begins no other on that socket.
+/// While a dump is incomplete, the kernel starts no other one on that socket.
 #[test]
 fn a_dump_that_was_left_half_read_does_not_stop_the_next() {
     let _probe = namespace_or_skip!();
@@ -169,7 +170,7 @@ fn a_dump_that_was_left_half_read_does_not_stop_the_next() {
     .unwrap();
 }
 
-/// The acknowledgement is lost, after the commit or instead of it, and there is no other socket.
+/// The acknowledgement is lost after the commit, and the engine cannot open another socket.
 #[test]
 fn without_a_second_socket_it_is_not_known_what_became_of_a_commit() {
     let _probe = namespace_or_skip!();
@@ -177,7 +178,7 @@ fn without_a_second_socket_it_is_not_known_what_became_of_a_commit() {
     ns.run(|| {
         let quiet = Rc::new(Plan::new(None));
         faulty(&quiet).apply(&new(), &owned()).unwrap();
-        // The answer to the one batch that changes something.
+        // The answer to the only batch that changes something.
         let at = quiet.batch_at.get().expect("a batch") + 1;
         for is_last in [true, false] {
             NftEngine::open().unwrap().apply(&old(), &owned()).unwrap();
@@ -229,7 +230,7 @@ fn a_refused_batch_changes_nothing() {
     assert!(ns.run(foreign_bytes).unwrap() == before);
 }
 
-/// Another writer, in the moment in which it hurts.
+/// Another writer commits twice at the worst moment.
 fn interfere() {
     let desired = table(&[redirect(7, 7)]);
     let mut other = desired.clone();
@@ -262,8 +263,7 @@ fn is_given_up(e: &Error) -> bool {
     matches!(e.kind, ErrorKind::Exhausted(_))
 }
 
-/// The generation counts the commits to all tables: one that comes before every batch, and before every answer, would
-/// keep us from ours for ever.
+/// The generation counts the commits to all tables: a commit before every batch and every answer must not delay this apply forever.
 #[test]
 fn a_busy_writer_of_another_table_does_not_stop_an_apply() {
     let _probe = namespace_or_skip!();
@@ -285,7 +285,7 @@ fn a_busy_writer_of_another_table_does_not_stop_an_apply() {
     assert!(ns.run(foreign_bytes).unwrap() == foreign);
 }
 
-/// Appends a rule to our own chain.
+/// Appends a rule to the owned chain.
 fn meddle() {
     let mut other = new();
     other.tables[0].chains[0].rules.push(redirect(7, 7));
@@ -334,7 +334,7 @@ fn a_writer_who_never_leaves_our_table_alone_is_named_in_time() {
         let error = engine.apply(&new(), &owned()).unwrap_err();
         assert!(is_given_up(&error), "{error}");
         assert!(error.to_string().contains("another writer"), "{error}");
-        // Not the limit without a setting.
+        // This setting applies instead of the default limit.
         assert!(begun.elapsed() < CONTENTION);
     })
     .unwrap();
@@ -360,7 +360,7 @@ fn an_interrupted_dump_is_read_again() {
             }
         });
         faulty(&plan).apply(&new(), &owned()).unwrap();
-        // Interrupted each time, but each time the same: our tables were read as one.
+        // The dump is interrupted each time, but contains the same each time: so the owned tables were read consistently.
         let plan = Rc::new(Plan::new(None));
         *plan.received.borrow_mut() = Box::new(|_, d| interrupt(d));
         faulty(&plan).apply(&old(), &owned()).unwrap();
@@ -374,8 +374,9 @@ fn an_interrupted_dump_is_read_again() {
     assert_eq!(held(&ns), rules(&old()));
 }
 
-/// A commit counts the generation up before its changes are in force. Dumps do not wait for it, a batch does, even one
-/// that changes nothing.
+/// A commit increments the generation before its changes are in force.
+///
+/// Dumps do not wait for the commit, but a batch does, even one that changes nothing.
 #[test]
 fn a_commit_that_is_under_way_is_waited_for_before_the_dumps() {
     let _probe = namespace_or_skip!();
@@ -390,7 +391,7 @@ fn a_commit_that_is_under_way_is_waited_for_before_the_dumps() {
         let plan = Rc::new(Plan::new(None));
         faulty(&plan).read().unwrap();
         assert_eq!(plan.sent.borrow()[..3], begins);
-        // What is read again, too.
+        // A repeated dump also waits first.
         let plan = Rc::new(Plan::new(None));
         *plan.received.borrow_mut() = Box::new(|n, _| {
             if n == 1 {
@@ -421,7 +422,7 @@ fn two_writers_at_once_both_succeed() {
             ns.run(|| {
                 let mut engine = NftEngine::open().unwrap();
                 for _ in 0..25 {
-                    // Under constant fire it may be given up, which is said, and never half done.
+                    // Under constant contention the engine may give up. It reports that, and changes nothing by halves.
                     for r in [&desired, &Ruleset::default()] {
                         match engine.apply(r, &owned) {
                             Ok(_) => {}

@@ -1,4 +1,4 @@
-//! What a process with CAP_NET_ADMIN in a pod's namespace can do to our tables, and what we ask of the kernel then.
+//! What a process with CAP_NET_ADMIN in the namespace of a pod can do to the owned tables, and the cost of the engine's reaction.
 
 use crate::common::read;
 use crate::faults::scene::{held, new, old, owned, prepared, redirect, rules, table};
@@ -15,7 +15,7 @@ use weir_netlink::nfnetlink::{Batch, NFNL_SUBSYS_NFTABLES, Socket};
 use weir_netlink::route::{Link, LinkKind, Routing};
 use weir_testing::namespace_or_skip;
 
-/// Our table with many rules that are not ours.
+/// The owned table with many foreign rules.
 fn crowded(rules: u16) -> Ruleset {
     let mut all = old();
     let chain = &mut all.tables[0].chains[0];
@@ -45,7 +45,7 @@ fn rules_without_number_go_with_their_table() {
     );
     assert!(ops.len() < 20, "{}", ops.len());
     assert_eq!(held(&ns), rules(&new()));
-    // A few are deleted, and what stays keeps its counters.
+    // A few rules are deleted one by one, so that the others keep their counters.
     let few = common::apply(&ns, &old()).unwrap().ops;
     assert!(
         !few.iter().any(|op| matches!(op, NftOp::ReplaceTable(..))),
@@ -66,15 +66,15 @@ fn a_table_that_is_too_large_is_named_and_not_read() {
         for word in ["200000 bytes", "inet weir", "delete"] {
             assert!(error.contains(word), "{error}");
         }
-        // The same engine goes on with what is small enough.
+        // The same engine still reads what is small enough.
         assert!(!engine.tables().unwrap().is_empty());
-        // What is desired is not too large: the table is replaced unread.
+        // The desired table is small: the engine replaces the large one without reading it.
         let drift = engine.drift(&old(), &owned()).unwrap().ops;
         let first = drift.first().unwrap().to_string();
         assert!(first.contains("far more than is desired"), "{first}");
         assert_eq!(engine.apply(&old(), &owned()).unwrap().ops, drift);
         assert_eq!(engine.drift(&old(), &owned()).unwrap().ops, []);
-        // What cannot be read back is not written again and again.
+        // The engine does not repeat the write of a table that it cannot read back.
         let error = NftEngine::open().unwrap().read_limit(60_000);
         let error = error
             .contention(Duration::from_secs(1))
@@ -84,7 +84,7 @@ fn a_table_that_is_too_large_is_named_and_not_read() {
     .unwrap();
 }
 
-/// Nothing of a table has to be read that goes.
+/// A table that is to be removed need not be read.
 #[test]
 fn a_table_of_any_size_is_removed() {
     let _probe = namespace_or_skip!();
@@ -128,7 +128,7 @@ fn a_table_that_is_replaced_says_why() {
     assert!(earlier.contains(", not \"type"), "{earlier}");
 }
 
-/// One change to our table, beside us.
+/// Commits one change of another writer to the owned table.
 fn changed(ns: &Netns, push: impl FnOnce(&mut Batch) + Send) {
     ns.run(|| {
         let mut batch = Batch::new(NFNL_SUBSYS_NFTABLES, None);
@@ -138,7 +138,7 @@ fn changed(ns: &Netns, push: impl FnOnce(&mut Batch) + Send) {
     .unwrap();
 }
 
-/// An entry of the userdata that says nothing of a comment.
+/// A userdata entry that is no comment.
 const NOTE: [u8; 3] = [9, 1, 7];
 
 #[test]
@@ -186,7 +186,7 @@ fn what_stands_around_a_rule_is_not_ignored() {
     desired.tables[0].sets.push(set);
     for (at, (what, meddle)) in meddling.into_iter().enumerate() {
         let ns = prepared();
-        // All of it but what the other writer makes.
+        // The desired ruleset without the object that the other writer creates.
         let mut without = desired.clone();
         match at {
             0 => without.tables[0].chains[1].rules.clear(),
@@ -209,7 +209,7 @@ fn what_stands_around_a_rule_is_not_ignored() {
         common::apply(&ns, &desired).unwrap();
         assert!(drift().is_empty(), "{what} stays");
     }
-    // The table's own, which the kernel keeps since 5.10.
+    // The userdata of the table itself, which the kernel stores since 5.10.
     let ns = Netns::create().unwrap();
     changed(&ns, |b| {
         let attrs = TableAttrs {

@@ -1,4 +1,4 @@
-//! Readings that fail in the middle: the whole, or an error; never a part that is taken for the whole.
+//! Reads that fail in the middle return everything or an error, never an incomplete result.
 
 use crate::common::tool;
 use crate::faults::scene::{new, old, owned, prepared};
@@ -11,7 +11,7 @@ use weir_netfilter::nft::NftEngine;
 use weir_netlink::{Netns, Result};
 use weir_testing::namespace_or_skip;
 
-/// Fails each call of a reading in each way; what is read in spite of it is what is read without.
+/// Lets each call of a read fail in each way. A successful result must equal the result without faults.
 fn is_whole_or_an_error<T: PartialEq + Debug>(
     ns: &Netns,
     name: &str,
@@ -25,7 +25,7 @@ fn is_whole_or_an_error<T: PartialEq + Debug>(
         let (mut failed, mut made) = (0, 0);
         for at in (0..total).step_by(effort::stride(total)) {
             let instead = ERRNOS.iter().map(|n| Fault::Instead(*n));
-            // An answer that was made and lost, with its notice or as if another call had failed.
+            // A lost answer: with ENOBUFS the kernel reports the loss, with ENOMEM another call seems to have failed.
             let after = [libc::ENOBUFS, libc::ENOMEM].map(Fault::After);
             for fault in instead.chain(after) {
                 made += 1;
@@ -57,7 +57,7 @@ fn nf_tables() {
     is_whole_or_an_error(&ns, "a difference", |plan| {
         Ok(faulty(plan).drift(&new(), &owned())?.ops)
     });
-    // In sync is not said either unless it was seen.
+    // The engine must not report that nothing differs unless it has read everything.
     is_whole_or_an_error(&ns, "no difference", |plan| {
         Ok(faulty(plan).drift(&old(), &owned())?.ops)
     });
@@ -78,7 +78,7 @@ fn sets(plan: &Rc<Plan>) -> Result<ipset::IpsetEngine<Faulty>> {
 #[test]
 fn ipset() {
     let ns = namespace_or_skip!();
-    // A list of several datagrams, with a set that takes more than one.
+    // A dump of several datagrams, with a set that takes more than one.
     let mut text = String::from("create a hash:ip\ncreate b hash:net\nadd b 10.0.0.0/8\n");
     for n in 0..3000_u32 {
         text += &format!("add a 10.1.{}.{}\n", n / 250, n % 250);

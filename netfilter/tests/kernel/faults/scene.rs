@@ -1,4 +1,4 @@
-//! Other people's tables, which must stay as they are, and ours.
+//! Foreign tables, which must stay as they are, and the owned one.
 
 use crate::common::{load, owned_of, read};
 use weir_netfilter::nft::wire::{ChainAttrs, ElemListAttrs, RuleAttrs, SetAttrs, TableAttrs};
@@ -9,7 +9,7 @@ use weir_netlink::Netns;
 use weir_netlink::attr::AttrSet;
 use weir_netlink::nfnetlink::{NFNL_SUBSYS_NFTABLES, Socket, message_type};
 
-/// Somebody else's tables, with counters, handles that are not in order, sets and maps.
+/// Foreign tables with counters, handles that are not in order, sets and maps.
 pub(crate) const FOREIGN: &str = "\
 table inet theirs {
     set s { type ipv4_addr; flags interval; elements = { 10.0.0.0/8, 192.168.0.1 }; comment \"theirs\"; }
@@ -116,7 +116,7 @@ pub(crate) fn foreign_bytes() -> Vec<(u16, Vec<u8>)> {
     out
 }
 
-/// What our table holds, counters aside.
+/// The rules of the owned table, without counters.
 pub(crate) fn held(ns: &Netns) -> Vec<Rule> {
     let snapshot = read(ns).ruleset;
     let table = snapshot.table(TableFamily::Inet, "weir").unwrap();
@@ -131,7 +131,7 @@ pub(crate) fn rules(r: &Ruleset) -> Vec<Rule> {
     r.tables[0].chains[0].rules.clone()
 }
 
-/// A namespace with their tables and our old one.
+/// A namespace with the foreign tables and the old owned one.
 pub(crate) fn prepared() -> Netns {
     let ns = Netns::create().unwrap();
     load(&ns, FOREIGN);

@@ -1,4 +1,4 @@
-//! A transport that fails, loses or changes what it is told to.
+//! A transport that fails, loses or changes messages on request.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -10,37 +10,37 @@ use weir_netlink::message::Netfilter;
 use weir_netlink::nfnetlink::{NFNL_MSG_BATCH_BEGIN, Socket};
 use weir_netlink::{NetlinkSocket, Transport};
 
-/// The bytes of the begin and the end of a batch.
+/// The length of the begin and end messages of a batch.
 const NOTHING: usize = 2 * 20;
 
-/// What a call is replaced by, or followed by.
+/// A fault that replaces a call, or follows it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Fault {
     /// The call is not made.
     Instead(i32),
-    /// The call is made; what it received is lost.
+    /// The call is made, and what it received is lost.
     After(i32),
 }
 
-/// Changes a datagram; the number says how many came before.
+/// Changes a datagram; the number is that of earlier datagrams.
 pub(crate) type Change = dyn FnMut(usize, &mut Vec<u8>);
 
-/// What all transports of a test count and do.
+/// Counters and faults that all transports of a test share.
 pub(crate) struct Plan {
     pub(crate) calls: Cell<usize>,
     fault: Option<(usize, Fault)>,
-    /// The types of the messages that datagrams began with.
+    /// The type of the first message of each datagram.
     pub(crate) sent: RefCell<Vec<u16>>,
-    /// Called before a batch that changes something is sent, with how many were sent before.
+    /// Called before a batch that changes something is sent, with the number of earlier ones.
     pub(crate) before_batch: RefCell<Box<dyn FnMut(usize)>>,
     pub(crate) batches: Cell<usize>,
-    /// Which call sent the last of them, and which datagram answered it.
+    /// The number of the call that sent the last batch; `answered` is the number of datagrams received before its answer.
     pub(crate) batch_at: Cell<Option<usize>>,
     pub(crate) answered: Cell<Option<usize>>,
-    /// Changes what was received, with how many datagrams were received before.
+    /// Changes what was received; the number is that of earlier datagrams.
     pub(crate) received: RefCell<Box<Change>>,
     pub(crate) datagrams: Cell<usize>,
-    /// Whether no fresh socket can be had.
+    /// Whether opening a new socket fails.
     pub(crate) is_last: Cell<bool>,
 }
 
@@ -68,7 +68,7 @@ impl Plan {
     }
 }
 
-/// The kernel, with faults.
+/// The kernel with faults.
 pub(crate) struct Faulty {
     kernel: NetlinkSocket,
     plan: Rc<Plan>,

@@ -1,4 +1,4 @@
-//! The real legacy tools, and our engine in a namespace.
+//! The real legacy tools, and the engine of this crate in a namespace.
 mod extensions;
 
 use weir_testing::rights;
@@ -7,8 +7,9 @@ use crate::common::tool;
 use weir_netfilter::xtables::{Script, Snapshot, XtEngine, XtFamily};
 use weir_netlink::Netns;
 
-/// A namespace where the legacy tools do all they can, or `None` with the reason: their lock is a file of the machine,
-/// and a rule may name any user.
+/// A namespace in which the legacy tools have all rights. Prints the reason and returns `None` otherwise.
+///
+/// Their lock is a file of the machine, and a rule may match any user.
 pub fn namespace() -> Option<Netns> {
     if let Some(reason) = rights::not_first_user_namespace() {
         eprintln!("skipped: {reason}");
@@ -42,12 +43,12 @@ pub fn run(ns: &Netns, family: XtFamily, args: &str) -> String {
     tool(ns, &name(family, ""), &args, "").unwrap_or_else(|e| panic!("{args:?}: {e}"))
 }
 
-/// What `iptables-legacy-save` says, without its remarks, tables by name.
+/// The output of `iptables-legacy-save` without comments, with tables in the order of their names.
 pub fn save(ns: &Netns, family: XtFamily) -> String {
     plain(&tool(ns, &name(family, "-save"), &[], "").unwrap())
 }
 
-/// The same with counters.
+/// Like [`save`], with counters.
 pub fn save_counted(ns: &Netns, family: XtFamily) -> String {
     by_table(&without_remarks(
         &tool(ns, &name(family, "-save"), &["-c"], "").unwrap(),
@@ -61,14 +62,14 @@ pub fn without_remarks(text: &str) -> String {
         .collect()
 }
 
-/// Tables by name: the kernel's own order is that in which they came into being.
+/// The tables in the order of their names; the kernel lists them in the order of their creation.
 pub fn by_table(text: &str) -> String {
     let mut tables: Vec<&str> = text.split_inclusive("COMMIT\n").collect();
     tables.sort_unstable();
     tables.concat()
 }
 
-/// Without remarks, and with the policies' counters at zero.
+/// Without comments, and with the counters of policies at zero.
 pub fn plain(text: &str) -> String {
     by_table(&without_remarks(text))
         .lines()
@@ -79,7 +80,7 @@ pub fn plain(text: &str) -> String {
         .collect()
 }
 
-/// Works with our engine in the namespace.
+/// Calls `f` with an engine in the namespace.
 pub fn engine<R: Send>(ns: &Netns, f: impl FnOnce(&mut XtEngine) -> R + Send) -> R {
     ns.run(|| f(&mut XtEngine::open().unwrap())).unwrap()
 }
@@ -88,21 +89,21 @@ pub fn read(ns: &Netns) -> Snapshot {
     engine(ns, |e| e.read().unwrap())
 }
 
-/// Our text of one family.
+/// The text of one family, as this crate lists it.
 pub fn ours(ns: &Netns, family: XtFamily) -> String {
     by_table(&without_remarks(
         &read(ns).ruleset.family(family).to_string(),
     ))
 }
 
-/// Runs a text with our engine.
+/// Executes a restore text with this crate's engine.
 #[track_caller]
 pub fn restore(ns: &Netns, family: XtFamily, text: &str, keep: bool) {
     let script = Script::parse(family, text).unwrap_or_else(|e| panic!("{e}\n{text}"));
     engine(ns, |e| e.restore(&script, keep)).unwrap_or_else(|e| panic!("{e}"));
 }
 
-/// Sets that the texts name.
+/// Creates the sets to which the texts refer.
 pub fn make_sets(ns: &Netns) {
     let script = "create plain hash:ip counters\ncreate pair hash:ip,port\n\
                   create timed hash:ip timeout 60\ncreate plain6 hash:ip family inet6 counters\n\
@@ -113,7 +114,7 @@ pub fn make_sets(ns: &Netns) {
     tool(ns, "ipset", &["restore"], script).unwrap();
 }
 
-/// What the namespace's list of tables says; looking changes nothing.
+/// The namespace's lists of tables. Reading them changes nothing.
 pub fn names(ns: &Netns) -> (String, String) {
     let read = |f: &str| std::fs::read_to_string(format!("/proc/thread-self/net/{f}")).unwrap();
     ns.run(|| (read("ip_tables_names"), read("ip6_tables_names")))
