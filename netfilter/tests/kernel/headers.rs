@@ -150,9 +150,8 @@ fn no_attribute_of_the_header_is_forgotten() {
             }
         }
     }
-    // Tables, chains, hooks, rules, sets, set descriptions, elements, their lists, generations, data,
-    // verdicts, expressions, lists, acknowledgements, objects, four kinds of them, flowtables, their hooks, and one for
-    // every expression that has attributes.
+    // Tables, chains, hooks, rules, sets, set descriptions, elements, element lists, generations, data, verdicts, expressions, expression
+    // lists, acknowledgements, objects, four kinds of objects, flowtables, their hooks, and one for every expression with attributes.
     assert_eq!(declared, 21 + Expr::KNOWN.len() - 1);
     if is_6_1 {
         assert!(forgotten.is_empty(), "{forgotten:#?}");

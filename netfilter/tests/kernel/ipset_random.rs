@@ -1,5 +1,5 @@
-//! Random sets: what we write we read, the tool lists it as we do, text gives it back; any bytes and any text
-//! are an error at worst.
+//! Random sets: what this crate writes it reads again, the tool lists it alike, and its text restores it. Any bytes and any text cause an
+//! error at worst.
 
 use crate::bucketsize_or_skip;
 use weir_testing::effort;
@@ -37,12 +37,12 @@ fn written_sets_are_read_back_and_listed_alike() {
         let owned = names(&first);
         engine(&ns, |e| {
             e.apply(&first, &owned).unwrap();
-            // Twice is once.
+            // A second apply changes nothing.
             assert_eq!(e.apply(&first, &owned).unwrap().ops, vec![]);
         });
         let listing = save(&ns);
         assert_text(&timeless(&our_save(&ns)).replace(" forceadd", ""), &timeless(&listing));
-        // As text: through our parser, and through the tool's.
+        // As text, through the parser of this crate and through that of the tool.
         let text: String = first.iter().map(ToString::to_string).collect();
         let parsed = restore::parse(&text, []).unwrap();
         assert_eq!(parsed.len(), text.lines().count());
@@ -51,7 +51,7 @@ fn written_sets_are_read_back_and_listed_alike() {
         let theirs = Netns::create().unwrap();
         crate::common::ipset::ipset(&theirs, "restore -exist", &text).unwrap();
         assert_text(&seedless(&save(&again)), &seedless(&save(&theirs)));
-        // From anything to anything.
+        // From any state to any other.
         engine(&ns, |e| {
             e.apply(std::slice::from_ref(&changed), &owned).unwrap();
             assert_eq!(e.apply(std::slice::from_ref(&changed), &owned).unwrap().ops, vec![]);
@@ -67,7 +67,7 @@ fn round_trip<A: AttrSet + PartialEq + std::fmt::Debug>(attrs: &A) {
     attrs.encode(&mut w);
     if let Ok(bytes) = w.finish() {
         assert_eq!(&A::decode(&bytes).unwrap(), attrs);
-        // Every prefix is an answer too.
+        // Every prefix must be decoded without a crash.
         for n in 0..bytes.len() {
             let _ = A::decode(&bytes[..n]);
         }

@@ -25,7 +25,7 @@ fn config(cases: u32) -> ProptestConfig {
     }
 }
 
-/// Returns `None` if this user may not create a namespace, and prints that once for each test.
+/// Returns `None` if this user may not create a namespace; the first test that needs one prints that.
 fn namespace() -> Option<Netns> {
     match Netns::create() {
         Ok(ns) => Some(ns),

@@ -57,7 +57,7 @@ COMMIT
 COMMIT
 ";
 
-/// The rule that TCPMSS requires.
+/// FOREIGN with the match that TCPMSS requires.
 fn foreign() -> String {
     FOREIGN.replace(
         "-A THEIRS -j TCPMSS",

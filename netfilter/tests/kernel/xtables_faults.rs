@@ -291,7 +291,7 @@ fn a_replacement_whose_answer_is_lost_is_looked_for() {
             assert_eq!(foreign(&ns), counters);
         }
     }
-    // Neither is an interrupted restoration of a table.
+    // An interrupted restoration of a table is looked for as well.
     let (ns, _) = counted().unwrap();
     for family in [XtFamily::Ip, XtFamily::Ip6] {
         run(&ns, family, "-t nat -A OUTPUT -j ACCEPT");

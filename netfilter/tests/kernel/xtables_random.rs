@@ -1,5 +1,5 @@
-//! Random rulesets in throwaway namespaces, both families: what is written is read back, and the real tool
-//! lists it as we print it.
+//! Random rulesets in temporary namespaces, in both families: what is written is read back, and the real tool lists it as this crate prints
+//! it.
 
 use weir_testing::effort;
 
@@ -104,7 +104,7 @@ fn a_match(family: XtFamily) -> impl Strategy<Value = Match> {
         }),
         (not(), 0u8..64)
             .prop_map(move |(n, value)| a_row(family, &format!("dscp{n} --dscp {value}"))),
-        // Other periods have texts too, which stand for a period nearby.
+        // Other periods have texts as well, which stand for a similar period.
         (
             1u32..8,
             prop::sample::select(vec!["sec", "min", "hour"]),
@@ -131,14 +131,14 @@ fn a_match(family: XtFamily) -> impl Strategy<Value = Match> {
             )
         }),
         (not(), 1u16..4096).prop_map(|(n, bits)| Match::Addrtype(Addrtype {
-            // The kernel refuses some combinations for routes of IPv6.
+            // The kernel refuses some combinations for IPv6 routes.
             source: Some((n, if bits & 1 == 0 { 4 } else { 2 })),
             ..Addrtype::default()
         })),
     ]
 }
 
-/// `-m TEXT`, of which there is no type.
+/// `-m TEXT`, for a match without a type of its own.
 fn a_row(family: XtFamily, text: &str) -> Match {
     parsed(family, &format!("-m {text}")).matches.remove(0)
 }
@@ -153,7 +153,7 @@ fn parsed(family: XtFamily, text: &str) -> Rule {
     rules.next().unwrap().clone()
 }
 
-/// As the tools quote it.
+/// A text in the quotes of the tools.
 fn quoted(text: &str) -> String {
     let escaped = text.replace('\\', "\\\\").replace('"', "\\\"");
     format!("\"{escaped}\"")
@@ -193,7 +193,7 @@ fn a_target(family: XtFamily) -> impl Strategy<Value = Option<Target>> {
     ]
 }
 
-/// An address with any mask, a prefix mostly.
+/// An address with any mask, usually a prefix.
 fn masked(family: XtFamily) -> impl Strategy<Value = Network> {
     let any_mask = (address(family), address(family));
     let any_mask = any_mask.prop_map(|(a, mask)| Network::new(a, mask).unwrap());
@@ -216,7 +216,7 @@ fn a_rule(family: XtFamily) -> impl Strategy<Value = Rule> {
                 destination,
                 in_interface,
                 out_interface,
-                // Most matches above need it.
+                // Most matches above require it.
                 protocol: Some((Not(false), Protocol::TCP)),
                 matches,
                 target,
@@ -238,15 +238,16 @@ fn a_table(family: XtFamily) -> impl Strategy<Value = Table> {
             vec![Rule::builder().jump("A")],
         );
         chain(Chain::user("A"), a);
-        // B jumps nowhere: no loops.
+        // B has no jumps, so that there are no loops.
         let is_leaf = |r: &Rule| r.target.as_ref().and_then(Target::chain).is_none();
         chain(Chain::user("B"), b.into_iter().filter(is_leaf).collect());
         table
     })
 }
 
-/// Owner cannot be used where no socket sends, nor interfaces that come in where packets leave; chains that are
-/// jumped to from `POSTROUTING` are not looked at for the latter.
+/// The match owner is valid only where a socket sends, and an input interface only where packets do not leave.
+///
+/// For chains that `POSTROUTING` jumps to, the kernel does not check the latter.
 fn check(family: XtFamily, table: Table) {
     let Some(ns) = namespace() else { return };
     let desired = Ruleset {
@@ -268,7 +269,7 @@ fn check(family: XtFamily, table: Table) {
     }
     let ours = by_table(&without_remarks(&found.family(family).to_string()));
     assert_text(&ours, &save(&ns, family));
-    // And through the text.
+    // The same through the text.
     let script = Script::parse(family, &ours).unwrap_or_else(|e| panic!("{e}\n{ours}"));
     engine(&ns, |e| e.restore(&script, false)).unwrap();
     assert_text(&save(&ns, family), &ours);
