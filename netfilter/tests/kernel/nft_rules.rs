@@ -1,14 +1,13 @@
-//! The rules of nftables' own tests: listed as `nft -s list` lists them, and the same after they were read, deleted and
-//! written by us.
+//! The rules of nftables' own tests: weir lists them as `nft -s list` does, also after it has read, deleted and written them.
 //!
-//! Of 5,838 rules that were generated over every keyword, form and family, nft 1.0.6 and weir list these otherwise; none is
-//! among those of the tests:
+//! Of 5,838 rules that were generated over every keyword, form and family, nft 1.0.6 and weir list the following ones differently. The tests
+//! contain none of them:
 //!
 //! - nft itself lists them wrongly: the port of `tproxy` from a map (not listed), bits of extension headers and of
 //!   options in maps (`unknown & 0xfff8`), `ip version` in a concatenation (shifted twice), `icmp code set`, and
 //!   `!= ` of unnamed bytes as several fields, each with `!=`.
-//! - `@nh,8,8 5`: nft names the two fields in the byte, weir the byte.
-//! - `tcp flags vmap { syn : accept, syn|ack : drop }`: of values with the same lowest bit nft keeps the order of the
+//! - `@nh,8,8 5`: nft lists the two fields of the byte, and weir the byte.
+//! - `tcp flags vmap { syn : accept, syn|ack : drop }`: for values with the same lowest bit nft keeps the order of the
 //!   kernel's hash table.
 //!
 //! Without `WEIR_GOLDEN` the test is skipped.
