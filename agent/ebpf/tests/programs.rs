@@ -2,7 +2,6 @@
 //! that older kernels may lack.
 //!
 //! Unit tests load all combinations, on one kernel.
-//! matrix: every
 // matrix: every
 #![allow(missing_docs, clippy::panic, clippy::print_stdout)]
 

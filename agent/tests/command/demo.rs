@@ -1,4 +1,4 @@
-//! Checks that `weir demo` ends well and shows at least `count` flows for each family.
+//! `weir demo` does what the README describes.
 // matrix: every; smoke; variants all
 
 use crate::rights::unmapped;
@@ -59,7 +59,7 @@ fn an_engine_is_refused_where_it_would_be_ignored() {
     }
 }
 
-/// So many flows for each family.
+/// Checks that `weir demo` succeeds and shows at least `count` flows for each family.
 fn shows(command: &[&str], variables: &[(&str, &str)], count: usize) {
     let run = weir_with(command, variables);
     let engines = Netns::create().and_then(|netns| netns.run(redirection::probe));

@@ -2,7 +2,6 @@
 //!
 //! These tests do not depend on the kernel version: the output of `weir preflight` determines what must happen afterwards. So every test
 //! checks something on every kernel, and most of them check the fallback on a kernel without nf_tables, legacy tables, TPROXY or IPv6.
-//! matrix: oldest; smoke; variants no-ipv6
 // matrix: oldest; smoke; variants no-ipv6
 
 mod scene;

@@ -1,5 +1,4 @@
 //! `weir preflight` on the real kernel: the real tools confirm its answers, it changes nothing, and its exit codes are right.
-//! matrix: every
 // matrix: every
 
 mod batch;

@@ -1,6 +1,5 @@
 //! Texts that upstream feeds to `iptables-restore`, with abbreviated options, `* TABLE` and `-N`. The real tool loads the same text for
 //! comparison.
-//! matrix: needs WEIR_GOLDEN
 // matrix: needs WEIR_GOLDEN
 
 use crate::support::{TempFile, path, weir};

@@ -1,5 +1,4 @@
 //! The release binaries run in a root directory that contains no other file.
-//! matrix: every; needs WEIR_BIN_DIR
 // matrix: every; needs WEIR_BIN_DIR
 
 use std::path::{Path, PathBuf};

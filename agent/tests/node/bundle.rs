@@ -1,5 +1,4 @@
 //! `weir preflight --bundle`: its contents, what it leaves out, and when none is written. `tar` and `sha256sum` unpack and check it.
-//! matrix: none: about files, sockets and settings of a node, where no rule is made and no kernel is asked
 // matrix: none: about files, sockets and settings of a node, where no rule is made and no kernel is asked
 
 use crate::support::{Node, names};

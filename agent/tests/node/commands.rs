@@ -1,5 +1,4 @@
 //! Commands that do not need a running agent, and manual removal.
-//! matrix: none: about files, sockets and settings of a node, where no rule is made and no kernel is asked
 // matrix: none: about files, sockets and settings of a node, where no rule is made and no kernel is asked
 
 use crate::support::{BRIDGE, Node, weir};

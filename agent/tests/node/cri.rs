@@ -1,7 +1,6 @@
 //! The agent asks the container runtime for its directories and for the namespaces of pods.
 //!
 //! The tests use a real containerd if there is one, and a fake for faults that a real one does not have.
-//! matrix: none: about files, sockets and settings of a node, where no rule is made and no kernel is asked
 // matrix: none: about files, sockets and settings of a node, where no rule is made and no kernel is asked
 
 use crate::api_server::ApiServer;

@@ -1,5 +1,4 @@
 //! Every fault is named, and no file is left half-written.
-//! matrix: none: about files, sockets and settings of a node, where no rule is made and no kernel is asked
 // matrix: none: about files, sockets and settings of a node, where no rule is made and no kernel is asked
 
 use crate::ambient::Scene;

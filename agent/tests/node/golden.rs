@@ -1,5 +1,4 @@
 //! Files must equal those that upstream's program writes, byte for byte.
-//! matrix: none: about files, sockets and settings of a node, where no rule is made and no kernel is asked
 // matrix: none: about files, sockets and settings of a node, where no rule is made and no kernel is asked
 
 use crate::support::{Node, desired, golden, names};

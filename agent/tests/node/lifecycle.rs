@@ -1,5 +1,4 @@
 //! Start and end of the agent, and changes in between that other programs may make.
-//! matrix: none: about files, sockets and settings of a node, where no rule is made and no kernel is asked
 // matrix: none: about files, sockets and settings of a node, where no rule is made and no kernel is asked
 
 use crate::faults::Mount;

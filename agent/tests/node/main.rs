@@ -1,5 +1,4 @@
 //! The node agent: its installer against golden data, and the whole process on directories that stand for a node.
-//! matrix: newest
 // matrix: newest
 
 // Helpers are part of the tests: clippy.toml grants them the same exceptions.

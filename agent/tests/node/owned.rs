@@ -1,5 +1,4 @@
 //! A list of the agent's own beside the primary configuration (`ISTIO_OWNED_CNI_CONFIG`).
-//! matrix: none: about files, sockets and settings of a node, where no rule is made and no kernel is asked
 // matrix: none: about files, sockets and settings of a node, where no rule is made and no kernel is asked
 
 use crate::ambient::Scene;

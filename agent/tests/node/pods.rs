@@ -1,5 +1,4 @@
 //! The pods of the node: the watch, and the look-up over the socket.
-//! matrix: none: about files, sockets and settings of a node, where no rule is made and no kernel is asked
 // matrix: none: about files, sockets and settings of a node, where no rule is made and no kernel is asked
 
 use crate::api_server::{Answer, ApiServer, Asked, Streaming, namespace, pod};

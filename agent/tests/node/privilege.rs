@@ -1,5 +1,4 @@
 //! The capabilities and limits of the process.
-//! matrix: none: about files, sockets and settings of a node, where no rule is made and no kernel is asked
 // matrix: none: about files, sockets and settings of a node, where no rule is made and no kernel is asked
 
 use crate::api_server::ApiServer;

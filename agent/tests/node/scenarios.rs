@@ -1,5 +1,4 @@
 //! The effect of the agent on directories, from its start to its end.
-//! matrix: none: about files, sockets and settings of a node, where no rule is made and no kernel is asked
 // matrix: none: about files, sockets and settings of a node, where no rule is made and no kernel is asked
 
 use crate::support::{Agent, Node, golden};

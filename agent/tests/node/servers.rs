@@ -1,5 +1,4 @@
 //! Health, metrics, and the socket for the plugin's log lines, with the plugin's own client.
-//! matrix: none: about files, sockets and settings of a node, where no rule is made and no kernel is asked
 // matrix: none: about files, sockets and settings of a node, where no rule is made and no kernel is asked
 
 use crate::support::{Agent, BRIDGE, Node, PATIENCE, exchange, get};

@@ -1,5 +1,4 @@
 //! The status page of a running agent and its JSON; also the page in a real browser.
-//! matrix: none: about a page, also in a browser; the rules that it shows are made in repair
 // matrix: none: about a page, also in a browser; the rules that it shows are made in repair
 
 use crate::api_server::{Answer, ApiServer};

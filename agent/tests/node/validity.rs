@@ -1,5 +1,4 @@
 //! A check of the directory: whether the installed configuration is still in force.
-//! matrix: none: about files, sockets and settings of a node, where no rule is made and no kernel is asked
 // matrix: none: about files, sockets and settings of a node, where no rule is made and no kernel is asked
 
 use crate::golden::env;

@@ -1,5 +1,4 @@
 //! Pods in ambient mode, with a stand-in for ztunnel: transparent sockets with its mark.
-//! matrix: smoke; variants 6.12-rt
 // matrix: smoke; variants 6.12-rt
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

@@ -3,7 +3,6 @@
 //! A client connects again from the port that it has just used, while ztunnel's end of the previous connection is in `TIME_WAIT`: for a
 //! minute, if ztunnel closes first. With busy clients this happens by chance. Or the kernel stores nothing about a SYN and answers with a
 //! SYN cookie, as it does when many handshakes stay incomplete.
-//! matrix: smoke; variants 6.12-rt
 // matrix: smoke; variants 6.12-rt
 
 use std::io::Read;

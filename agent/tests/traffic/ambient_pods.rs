@@ -2,7 +2,6 @@
 //!
 //! A stand-in for ztunnel in each pod forwards one conversation: from port 15001 to port 15008 of the other pod, and from there to the
 //! application, with the address of the client. Between the two stand-ins all bits are inverted instead of encrypted.
-//! matrix: smoke; variants 6.12-rt
 // matrix: smoke; variants 6.12-rt
 
 use std::io::{self, Read, Write};

@@ -6,7 +6,6 @@
 //!
 //! `WEIR_LONG` tries many configurations, and `WEIR_SEED` repeats a run. Earlier failures are stored in `proptest-regressions` and run
 //! first.
-//! matrix: smoke
 // matrix: smoke
 
 use std::fmt::Write as _;

@@ -6,7 +6,6 @@
 //! does not compare the source address that ztunnel receives.
 //!
 //! `WEIR_LONG` tries many cases, and `WEIR_SEED` repeats a run. Earlier failures are stored in `proptest-regressions` and run first.
-//! matrix: newest
 // matrix: newest
 
 use std::fmt::Write as _;

@@ -1,5 +1,4 @@
 //! DNS queries.
-//! matrix: variants 6.12-rt
 // matrix: variants 6.12-rt
 
 use serde_json::{Value, json};

@@ -1,7 +1,6 @@
 //! Properties of redirection by eBPF inside the pod that only this engine has.
 //!
 //! `ambient.rs` and `ambient_pods.rs` test that it decides like the other engines.
-//! matrix: smoke
 // matrix: smoke
 
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener};

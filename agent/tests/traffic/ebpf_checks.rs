@@ -1,5 +1,4 @@
 //! Acceptance checks of eBPF mode inside the pod, with their numbers.
-//! matrix: smoke
 // matrix: smoke
 
 use serde_json::json;

@@ -1,5 +1,4 @@
 //! The events that the programs in a pod report for real packets.
-//! matrix: smoke
 // matrix: smoke
 
 use std::net::{IpAddr, SocketAddr};

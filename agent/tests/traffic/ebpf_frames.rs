@@ -1,5 +1,4 @@
 //! Unusual frames and interfaces, with programs in the pod.
-//! matrix: smoke
 // matrix: smoke
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};

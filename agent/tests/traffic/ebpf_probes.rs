@@ -1,5 +1,4 @@
 //! Probes of pods that are redirected by eBPF: a socket of the node's namespace makes the connection, without any netfilter rule.
-//! matrix: smoke; variants no-netfilter
 // matrix: smoke; variants no-netfilter
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

@@ -1,5 +1,4 @@
 //! Inbound traffic of the pod.
-//! matrix: variants 6.12-rt
 // matrix: variants 6.12-rt
 
 use serde_json::json;

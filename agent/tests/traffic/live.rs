@@ -1,5 +1,4 @@
 //! The live proof of redirection, on pods whose redirection is known from other tests.
-//! matrix: smoke; variants 6.12-rt
 // matrix: smoke; variants 6.12-rt
 
 use crate::ambient::{redirect, wanted};

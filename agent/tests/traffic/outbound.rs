@@ -1,5 +1,4 @@
 //! Outbound traffic of the pod.
-//! matrix: smoke; variants 6.12-rt
 // matrix: smoke; variants 6.12-rt
 
 use serde_json::json;

@@ -1,5 +1,4 @@
 //! Traffic of the pod to itself: over `lo`, whatever the address.
-//! matrix: variants 6.12-rt
 // matrix: variants 6.12-rt
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

@@ -212,7 +212,6 @@ fn upstream_routing(netns: &Netns) {
 }
 
 /// Each engine replaces the rules that upstream's agent left, in each of their forms.
-/// matrix: needs WEIR_GOLDEN
 // matrix: needs WEIR_GOLDEN
 #[test]
 fn upstreams_by_our_own() {

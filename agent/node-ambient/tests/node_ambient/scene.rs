@@ -1,4 +1,4 @@
-//! A throwaway node: its own namespace, an enrolled pod, proxies, and an external server, with a stand-in for ztunnel.
+//! A temporary node: its own namespace, an enrolled pod, proxies, and an external server, with a stand-in for ztunnel.
 
 use socket2::{Domain, Protocol, Socket, Type};
 use std::io::{Read, Write};
@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 use weir_netlink::Netns;
 use weir_netlink::route::{Link, LinkKind, Netkit, RT_TABLE_LOCAL, Route, Routing};
 
-/// How long anything may take that does happen: a retransmitted SYN comes after 1 s, and again after 3 s.
+/// The deadline for results that are expected: a SYN is retransmitted after 1 s, and again after 3 s.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
-/// The same of what the kernel does in workers, such as the end of a namespace: tests beside this one keep them busy.
+/// The deadline for work of kernel threads, such as the deletion of a namespace: parallel tests keep them busy.
 pub(crate) const LONG: Duration = Duration::from_secs(30);
 
-/// Namespaces by number: `10.1.N.0/24` and `fd00:1:N::/64`, `.1` on the node and `.10` inside.
+/// Namespaces by number: `10.1.N.0/24` and `fd00:1:N::/64`, with `.1` on the node and `.10` inside.
 pub(crate) struct Scene {
     pub(crate) node: Netns,
     pub(crate) pod: Netns,
@@ -51,7 +51,7 @@ pub(crate) fn set(netns: &Netns, key: &str, value: &str) {
     netns.run(write).unwrap();
 }
 
-/// What a tool of this machine says, in the namespace of this thread. `None`, with the reason printed, without the tool.
+/// Runs a tool of this machine in the namespace of this thread. Prints the reason and returns `None` without the tool.
 pub(crate) fn tool(name: &str, args: &[&str]) -> Option<Output> {
     match Command::new(name).args(args).output() {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
@@ -66,7 +66,7 @@ pub(crate) fn tool(name: &str, args: &[&str]) -> Option<Output> {
     }
 }
 
-/// The index of the bridge, which is made if it is not there.
+/// The index of the bridge, which is created if it is absent.
 fn bridge(node: &Routing) -> u32 {
     if let Ok(link) = node.link("br0") {
         return link.index;

@@ -1,7 +1,7 @@
-//! What is linked: the functions that a dynamic program takes from the C library.
+//! The linked functions: those that a dynamic program imports from the C library.
 //!
-//! The linker drops what nothing refers to, so a program that cannot execute does not even
-//! import `execvp`. (Static programs are stripped, and glibc holds an `execve` of its own.)
+//! The linker drops unused functions, so a program that cannot execute others does not even import `execvp`. (Static programs are stripped,
+//! and glibc contains an `execve` of its own.)
 // matrix: none: reads the program file with its symbols, and asks no kernel
 
 use std::path::Path;
@@ -27,7 +27,7 @@ fn imports(file: &[u8]) -> Vec<String> {
     let names = content(section(number(dynsym, 0x28, 4)));
     content(dynsym)
         .chunks_exact(24)
-        // Section index 0: defined elsewhere.
+        // Section index 0 means that the symbol is undefined here.
         .filter(|symbol| number(symbol, 6, 2) == 0)
         .map(|symbol| {
             let name = &names[number(symbol, 0, 4)..];
@@ -45,7 +45,7 @@ fn number(bytes: &[u8], at: usize, length: usize) -> usize {
         .fold(0, |n, b| n << 8 | usize::from(*b))
 }
 
-/// Those of the imports that execute a program or make a process.
+/// The imports that execute a program or fork a process.
 fn executing(path: &Path) -> Vec<String> {
     let file = std::fs::read(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     let imports = imports(&file);

@@ -1,7 +1,6 @@
 //! Runs many commands of the tools with few processes: each tool can read commands as text, and applies all of them or none.
 //!
 //! Starting a process for each feature takes most of the time of the comparison, above all on an emulated machine.
-//! matrix: none: about values and programs, with no namespace, no rule and no kernel
 // matrix: none: about values and programs, with no namespace, no rule and no kernel
 
 use super::tools::Commands;

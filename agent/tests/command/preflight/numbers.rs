@@ -1,5 +1,4 @@
 //! Compares the numbers of `linux/bpf.h` with the system's header.
-//! matrix: none: asks a C compiler about the system's headers, and no kernel
 // matrix: none: asks a C compiler about the system's headers, and no kernel
 
 use std::process::Command;

@@ -1,5 +1,4 @@
 //! The real tool can use every feature that weir reports as "have", and fails with every one that it reports as "lack".
-//! matrix: smoke; variants no-ipv6 6.12-rt
 // matrix: smoke; variants no-ipv6 6.12-rt
 
 use super::batch::{self, Batch};

@@ -1,5 +1,4 @@
 //! Exit codes and JSON of `weir preflight`, also without rights and on a kernel that could load modules.
-//! matrix: newest
 // matrix: newest
 
 use crate::support::{weir, weir_with};
