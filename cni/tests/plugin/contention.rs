@@ -313,7 +313,7 @@ fn what_is_returned_is_true_whatever_another_writer_does() {
                 _ if is_destroyed => {}
                 Ok(()) => assert_eq!(&after, wanted, "{told}"),
                 Err((InForce::No, _)) => assert_eq!(after, before, "{told}"),
-                // Given up before what is not needed any more was removed.
+                // Weir gave up before it removed what is no longer needed.
                 Err((InForce::Yes, _)) => assert!(
                     after.rules == wanted.rules && after.routing.has(&wanted.routing),
                     "{told}: {after:?}"

@@ -139,7 +139,7 @@ fn check(case: &Case) {
             let place = format!("{}: {table} {chain}", case.name);
             let theirs = &nft[table][chain];
             assert_eq!(lines.len(), theirs.len(), "{place}");
-            // The declaration comes first: of a base chain in nft's listing, of any in the tool's.
+            // nft lists the declaration of a base chain first, and the tool that of every chain.
             let based = usize::from(lines.first().is_some_and(|l| l.starts_with("type ")));
             assert_eq!(lines[..based], theirs[..based], "{place}");
             let (lines, theirs, tools) = (&lines[based..], &theirs[based..], &tool[chain][1..]);
