@@ -1,5 +1,4 @@
 //! Identity of network namespaces, and refused operations, on the running kernel.
-//! matrix: variants no-ipv6
 // matrix: variants no-ipv6
 
 use std::collections::HashSet;

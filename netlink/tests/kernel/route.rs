@@ -1,5 +1,4 @@
 //! Routing objects on the running kernel; `ip` is the oracle.
-//! matrix: smoke
 // matrix: smoke
 
 use std::io::{Read, Write};
