@@ -1,5 +1,4 @@
 //! The rules of `iptables-nft` and `ip6tables-nft`, as weir reads them; their own listing is the oracle.
-//! matrix: variants no-xtables
 // matrix: variants no-xtables
 use weir_testing::c;
 use weir_testing::namespace_or_skip;

@@ -1,5 +1,4 @@
 //! Compares every retyped number with the system's headers: a C program prints the compiler's value of each name.
-//! matrix: none: asks a C compiler about the system's headers, and no kernel
 // matrix: none: asks a C compiler about the system's headers, and no kernel
 use weir_testing::c;
 

@@ -1,5 +1,4 @@
 //! The real `nft` as oracle in both directions: this crate reads what nft wrote, and nft lists what this crate wrote.
-//! matrix: smoke; variants no-xtables no-ipset 6.12-rt
 // matrix: smoke; variants no-xtables no-ipset 6.12-rt
 
 use crate::common::{apply, both_ways, list};

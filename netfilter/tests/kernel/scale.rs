@@ -1,5 +1,4 @@
 //! The time of a plan is proportional to the number of rules, not to its square.
-//! matrix: none: about the time of plans, with no namespace, no rule and no kernel
 // matrix: none: about the time of plans, with no namespace, no rule and no kernel
 
 use weir_netfilter::{nft, xtables};

@@ -1,5 +1,4 @@
 //! Sets at their limits: at the ends of their type, with adjacent ranges, with every property of an element, and large ones.
-//! matrix: smoke
 // matrix: smoke
 
 use crate::common;

@@ -2,7 +2,6 @@
 //!
 //! The text of this crate is that of 1.0.6 in Debian 12. A table below contains the differences of other versions, with the reason; any
 //! other difference is a failure.
-//! matrix: host: starts the nft of other distributions, with a C library of each, from target/
 // matrix: host: starts the nft of other distributions, with a C library of each, from target/
 
 use crate::common::{apply, assert_text, load, read, timeless, tool};

@@ -1,5 +1,4 @@
 //! The engine in namespaces: it changes owned rules, and foreign rules stay.
-//! matrix: variants 6.12-rt
 // matrix: variants 6.12-rt
 
 use crate::common::{assert_text, tool};

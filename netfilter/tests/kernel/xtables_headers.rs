@@ -1,5 +1,4 @@
 //! Compares every retyped number and offset of the legacy tables with the system's headers.
-//! matrix: none: asks a C compiler about the system's headers, and no kernel
 // matrix: none: asks a C compiler about the system's headers, and no kernel
 use weir_testing::c;
 
