@@ -13,9 +13,9 @@ use crate::message::{IfAddrMsg, Message};
 crate::attributes! {
     /// `IFA_*` (`linux/if_addr.h`)
     pub(super) struct AddressAttrs {
-        /// of the link itself; on a point-to-point link that of the peer
+        /// address of the link itself; on a point-to-point link that of the peer
         address: Ip = IFA_ADDRESS 1,
-        /// of the link itself
+        /// address of the link itself
         local: Ip = IFA_LOCAL 2,
         /// all bits of `IFA_F_*`; the header has only the low eight
         flags: Ne32 = IFA_FLAGS 8,
@@ -30,7 +30,7 @@ crate::attributes! {
 pub struct Address {
     /// The link's index.
     pub index: u32,
-    /// The address itself, with the length of its prefix: `10.0.0.5/24`. On a point-to-point link the local one
+    /// The address itself, with the length of its prefix: `10.0.0.5/24`. On a point-to-point link it is the local address
     /// (`IFA_LOCAL`).
     pub net: IpNet,
     /// `ifa_scope`.
@@ -49,26 +49,27 @@ impl fmt::Display for Address {
 }
 
 impl Routing {
-    /// `ip address show`: all addresses in the order of the kernel's dump, IPv4 first, then IPv6, and each by link.
+    /// `ip address show`: all addresses in the order of the kernel's dump: IPv4, then IPv6, each by link.
     ///
     /// # Errors
-    /// [`crate::ErrorKind::Exhausted`] when addresses kept changing.
+    /// [`crate::ErrorKind::Exhausted`] if addresses kept changing.
     pub fn addresses(&self) -> Result<Vec<Address>> {
         let all = (IfAddrMsg::default(), AddressAttrs::default());
         self.list(RTM_GETADDR, all, "the addresses", read)
     }
 
-    /// `ip address add NET dev LINK`, for IPv6 with `nodad`: it is usable immediately. False if the link already has the
-    /// address, for IPv6 with any prefix length.
+    /// `ip address add NET dev LINK`, for IPv6 with `nodad`, so that it is usable immediately. False if the link already has
+    /// the address, for IPv6 with any prefix length.
     ///
     /// # Errors
-    /// `ENODEV`; `EACCES` for IPv6 where `disable_ipv6` is set on the link.
+    /// `ENODEV` if there is no such link; `EACCES` for IPv6 if `disable_ipv6` is set on the link; `EPERM` without
+    /// `CAP_NET_ADMIN`.
     pub fn add_address(&self, index: u32, net: IpNet) -> Result<bool> {
         self.add_address_by(index, net, None)
     }
 
-    /// As [`Routing::add_address`] with `proto PROTOCOL`, so that this writer recognizes its address later. Kernels
-    /// before 5.18 do not keep it.
+    /// As [`Routing::add_address`] with `proto PROTOCOL`, so that its writer recognizes the address later. Kernels before
+    /// 5.18 do not store the protocol.
     ///
     /// # Errors
     /// As [`Routing::add_address`].
@@ -81,7 +82,7 @@ impl Routing {
         self.add(RTM_NEWADDR, (header, attrs), &object(index, net))
     }
 
-    /// `ip address delete NET dev LINK`. False when it does not exist.
+    /// `ip address delete NET dev LINK`. False if the link does not have the address.
     ///
     /// # Errors
     /// `EPERM` without `CAP_NET_ADMIN`.

@@ -1,4 +1,4 @@
-//! Nests whose declaration is selected by the string attribute beside them: the data of a link by its kind, the
+//! Nested attributes whose declaration is selected by the string in a sibling attribute: the data of a link by its kind, the
 //! options of a filter by its classifier.
 
 use crate::attr::{AttrKind, AttrSet, Attrs, DecodeError, Path, Str, Target, Writer};
@@ -9,11 +9,11 @@ use std::marker::PhantomData;
 pub trait Choice {
     /// Number of the attribute that holds the string.
     const WORD: u16;
-    /// The path inside the nest of this string.
+    /// The path to the target inside the nest, whose declaration `word` selects.
     fn path(word: &str, bytes: &[u8], target: Target) -> Option<Path>;
 }
 
-/// A nest whose declaration is selected by the string in a sibling attribute. Its value is bytes.
+/// A nested attribute whose declaration is selected by the string in a sibling attribute. Its value is bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Chosen<C>(PhantomData<C>);
 
@@ -79,8 +79,8 @@ where
     }
 }
 
-/// Declares the values of such a nest: variant, string, declared set. Any other string, and data that does not match
-/// the declaration, remain opaque.
+/// Declares the values of such a nested attribute: variant, string, declared set. Any other string, and data that does not
+/// match the declaration, remain opaque.
 macro_rules! chosen {
     ($(#[$m:meta])* pub enum $name:ident by $number:literal {
         $($(#[$vm:meta])* $variant:ident($set:ty) = $word:literal,)*
@@ -90,7 +90,7 @@ macro_rules! chosen {
         #[non_exhaustive]
         pub enum $name {
             $($(#[$vm])* $variant($set),)*
-            /// A kind without a declaration here: the string, and the bytes of its nest.
+            /// A kind without a declaration here: the string, and the bytes of its nested attributes.
             Other(String, Option<Vec<u8>>),
         }
 
@@ -122,7 +122,7 @@ macro_rules! chosen {
                 known.unwrap_or(Self::Other(word, data))
             }
 
-            /// The nest; `None` when it is empty.
+            /// The encoded nested attributes; `None` if there are none.
             pub(super) fn data(&self) -> Result<Option<Vec<u8>>, $crate::attr::EncodeError> {
                 let mut w = $crate::attr::Writer::new();
                 match self {

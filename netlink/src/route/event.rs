@@ -13,7 +13,7 @@ use crate::message::{self, Message};
 pub enum Changed<T> {
     /// `RTM_NEW*`: the object is new, or has changed.
     New(T),
-    /// `RTM_DEL*`
+    /// `RTM_DEL*`: the object was deleted.
     Gone(T),
 }
 

@@ -8,14 +8,14 @@ use crate::socket::{Request, Socket};
 use crate::transport::Transport;
 use crate::{Error, Result};
 
-/// Size of the receive buffer in bytes, after answers were dropped.
+/// Size in bytes to which the receive buffer is enlarged after answers were dropped.
 const ROOM: usize = 4 << 20;
 
 /// A family header of `NETLINK_ROUTE`.
 pub(super) trait RouteHeader: FamilyHeader<Protocol = Rtnetlink> {}
 impl<H: FamilyHeader<Protocol = Rtnetlink>> RouteHeader for H {}
 
-/// How often a dump that lost answers is repeated. With that buffer, a busy writer is not the cause of losses.
+/// How often a dump that lost answers is repeated. With a buffer of [`ROOM`], a busy writer is not the cause of losses.
 const LOSSES: u32 = 3;
 
 /// The flags of a request that adds an object, which must be new.
@@ -24,7 +24,7 @@ pub(super) const NEW: u16 = NLM_F_CREATE | NLM_F_EXCL;
 pub(super) const IN_PLACE: u16 = NLM_F_CREATE | NLM_F_REPLACE;
 
 impl Routing {
-    /// Adds an object; false when it exists already.
+    /// Adds an object; false if it already exists.
     pub(super) fn add<H: RouteHeader, A: AttrSet>(
         &self,
         kind: u16,
@@ -37,7 +37,7 @@ impl Routing {
         }
     }
 
-    /// Deletes an object; false when it does not exist.
+    /// Deletes an object; false if it does not exist.
     pub(super) fn delete<H: RouteHeader, A: AttrSet>(
         &self,
         kind: u16,
@@ -50,7 +50,7 @@ impl Routing {
         }
     }
 
-    /// Requests a change; `flags` are added to those of every request.
+    /// Sends a change and waits for its acknowledgement; `flags` are added to those of every request.
     pub(super) fn change<H: RouteHeader, A: AttrSet>(
         &self,
         (kind, flags): (u16, u16),
@@ -63,7 +63,7 @@ impl Routing {
         self.socket().change(&request).map(drop)
     }
 
-    /// The one object that answers a request. Not a dump, so it cannot be interrupted.
+    /// The one object that answers a request. It is not a dump, so it cannot be interrupted.
     pub(super) fn find<H: RouteHeader, A: AttrSet, V>(
         &self,
         kind: u16,

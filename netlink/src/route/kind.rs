@@ -8,7 +8,7 @@ use crate::attr::{Be16, Be32, Bytes, Ip, Ne32, U8};
 use crate::message::IfInfoMsg;
 
 crate::attributes! {
-    /// `ip link add type veth`: `VETH_INFO_*` (`linux/veth.h`). The kernel does not report it in dumps.
+    /// `ip link add type veth`: `VETH_INFO_*` (`linux/veth.h`). Only in requests: the kernel does not list these attributes.
     #[doc(alias = "VETH_INFO_PEER")]
     pub struct Veth {
         /// the peer; without it the kernel chooses its name
@@ -21,9 +21,9 @@ crate::attributes! {
         id: Ne32 = IFLA_GENEVE_ID 1,
         /// the remote end, IPv4
         remote: Ip = IFLA_GENEVE_REMOTE 2,
-        /// of the outer packet; 0 inherits
+        /// TTL of the outer packet; 0 inherits
         ttl: U8 = IFLA_GENEVE_TTL 3,
-        /// of the outer packet
+        /// TOS of the outer packet
         tos: U8 = IFLA_GENEVE_TOS 4,
         /// UDP port; 6081 by default
         port: Be16 = IFLA_GENEVE_PORT 5,
@@ -51,15 +51,15 @@ crate::attributes! {
         id: Ne32 = IFLA_VXLAN_ID 1,
         /// the remote end or a multicast group, IPv4
         remote: Ip = IFLA_VXLAN_GROUP 2,
-        /// the underlying link
+        /// index of the underlying link
         link: Ne32 = IFLA_VXLAN_LINK 3,
         /// the local end, IPv4
         local: Ip = IFLA_VXLAN_LOCAL 4,
-        /// of the outer packet; 0 inherits
+        /// TTL of the outer packet; 0 inherits
         ttl: U8 = IFLA_VXLAN_TTL 5,
         /// learn source addresses
         learning: U8 = IFLA_VXLAN_LEARNING 7,
-        /// UDP port; 8472 by default, 4789 is the assigned one
+        /// UDP port; 8472 by default, while IANA assigned 4789
         port: Be16 = IFLA_VXLAN_PORT 15,
         /// the remote end or a multicast group, IPv6
         remote6: Ip = IFLA_VXLAN_GROUP6 16,
@@ -73,7 +73,7 @@ crate::attributes! {
     pub struct Netkit {
         /// the peer; without it the kernel chooses its name
         peer: Headed<IfInfoMsg, LinkAttrs> = IFLA_NETKIT_PEER_INFO 1,
-        /// 1 for the end that programs are attached through; read only
+        /// 1 for the end to which programs are attached; read only
         primary: U8 = IFLA_NETKIT_PRIMARY 2,
         /// `NETKIT_PASS` 0 or `NETKIT_DROP` 2: the verdict while no program is attached
         policy: Ne32 = IFLA_NETKIT_POLICY 3,
@@ -89,18 +89,18 @@ chosen! {
     pub enum LinkKind by 1 {
         /// A pair of Ethernet links.
         Veth(Veth) = "veth",
-        /// A tunnel over UDP.
+        /// A Geneve tunnel over UDP (RFC 8926).
         Geneve(Geneve) = "geneve",
-        /// A tunnel over UDP.
+        /// A VXLAN tunnel over UDP (RFC 7348).
         Vxlan(Vxlan) = "vxlan",
-        /// A pair of links for eBPF.
+        /// A pair of links whose packets eBPF programs handle.
         Netkit(Netkit) = "netkit",
     }
 }
 
 impl LinkKind {
-    /// A pair, `ip link add ... type veth peer name PEER netns NETNS`. The value holds only the number of a descriptor, as the
-    /// message does: keep the descriptor open until the link is added.
+    /// A veth pair: `ip link add ... type veth peer name PEER netns NETNS`. The value holds only the number of a descriptor, as
+    /// the message does: keep the descriptor open until the link is added.
     ///
     /// # Errors
     /// The peer's attributes do not fit a message.

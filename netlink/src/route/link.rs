@@ -17,23 +17,23 @@ crate::attributes! {
     pub struct LinkAttrs {
         /// hardware address
         address: Bytes = IFLA_ADDRESS 1,
-        /// at most 15 bytes
+        /// name, at most 15 bytes
         name: Str = IFLA_IFNAME 3,
-        /// in bytes
+        /// MTU in bytes
         mtu: Ne32 = IFLA_MTU 4,
-        /// the underlying link, or the peer
+        /// index of the underlying link, or of the peer
         link: Ne32 = IFLA_LINK 5,
-        /// the bridge or bond that it belongs to; 0 for none
+        /// index of its bridge or bond; 0 for none
         master: Ne32 = IFLA_MASTER 10,
         /// its kind
         info: Nest<LinkInfoAttrs> = IFLA_LINKINFO 18,
-        /// as a request: move into the namespace of this process
+        /// in a request: move the link into the namespace of this process
         netns_pid: Ne32 = IFLA_NET_NS_PID 19,
-        /// as a request: move into the namespace of this descriptor
+        /// in a request: move the link into the namespace of this descriptor
         netns_fd: Ne32 = IFLA_NET_NS_FD 28,
-        /// the namespace of `link`, by its id in this one; signed
+        /// the namespace of `link`, by its id in this namespace; signed
         link_netnsid: Ne32 = IFLA_LINK_NETNSID 37,
-        /// as a request: move into, or act in, the namespace with this id; since 4.20
+        /// in a request: move the link into, or act in, the namespace with this id; since 4.20
         target_netnsid: Ne32 = IFLA_TARGET_NETNSID 46,
     }
     /// `IFLA_INFO_*`
@@ -52,26 +52,26 @@ const NAME_MAX: usize = 15;
 /// (`loopback_net_init()`, since Linux 3.7).
 pub const LOOPBACK_IFINDEX: u32 = 1;
 
-/// One network interface; as the argument of [`Routing::add_link`], the desired one.
+/// A network interface, as it was read or as [`Routing::add_link`] creates it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[doc(alias = "ip-link")]
 pub struct Link {
     /// Its index in this namespace, from 1.
     pub index: u32,
-    /// `IFLA_IFNAME`.
+    /// `IFLA_IFNAME`, at most 15 bytes.
     pub name: String,
-    /// `IFF_UP`: administratively up; it does not tell whether there is a carrier. One end of a new veth pair cannot
-    /// be up before the other exists (`ENOTCONN`).
+    /// `IFF_UP`: administratively up, which does not imply a carrier. One end of a new veth pair cannot be up before the
+    /// other exists (`ENOTCONN`).
     pub up: bool,
     /// `IFLA_ADDRESS`, if it has a hardware address of six bytes.
     pub mac: Option<[u8; 6]>,
     /// `IFLA_MTU`, in bytes.
     pub mtu: Option<u32>,
-    /// `IFLA_LINK`: the underlying link, or the peer of a pair.
+    /// `IFLA_LINK`: the index of the underlying link, or of the peer of a pair.
     pub lower: Option<u32>,
-    /// `IFLA_LINK_NETNSID`: the namespace of `lower`, by its id in this one; `None` when it is in this one.
+    /// `IFLA_LINK_NETNSID`: the namespace of `lower`, by its id in this namespace; `None` if `lower` is in this namespace.
     pub lower_nsid: Option<i32>,
-    /// `IFLA_MASTER`: the bridge or bond that it belongs to.
+    /// `IFLA_MASTER`: the index of its bridge or bond.
     pub master: Option<u32>,
     /// Its kind; `None` for `lo` and hardware.
     pub kind: Option<LinkKind>,
@@ -79,14 +79,14 @@ pub struct Link {
     pub other: Vec<Unknown>,
 }
 
-/// The network namespace that a link is moved into.
+/// The network namespace into which a link is moved.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub enum InNetns<'a> {
-    /// `IFLA_NET_NS_FD`
+    /// `IFLA_NET_NS_FD`: the namespace of this descriptor.
     #[doc(alias = "IFLA_NET_NS_FD")]
     Fd(BorrowedFd<'a>),
-    /// `IFLA_NET_NS_PID`: of this process, by its id in the pid namespace of the caller.
+    /// `IFLA_NET_NS_PID`: the namespace of this process, by its id in the pid namespace of the caller.
     #[doc(alias = "IFLA_NET_NS_PID")]
     Pid(u32),
     /// `IFLA_TARGET_NETNSID`: the namespace with this id, see [`Routing::set_nsid`].
@@ -111,7 +111,7 @@ impl Link {
         }
     }
 
-    /// As a message; the kernel chooses the index and the attributes in `other`.
+    /// Builds the request; the kernel chooses the index and the attributes in `other`.
     pub(super) fn build(
         &self,
         operation: &str,
@@ -181,7 +181,7 @@ impl Routing {
     /// `ip link show`: all links, by index.
     ///
     /// # Errors
-    /// [`crate::ErrorKind::Exhausted`] when links kept changing.
+    /// [`crate::ErrorKind::Exhausted`] if links kept changing.
     pub fn links(&self) -> Result<Vec<Link>> {
         let all = (IfInfoMsg::default(), LinkAttrs::default());
         self.list(RTM_GETLINK, all, "the links", read)
@@ -190,17 +190,17 @@ impl Routing {
     /// `ip link show dev NAME`.
     ///
     /// # Errors
-    /// `ENODEV` ([`Error::is_not_found`]) when there is none.
+    /// `ENODEV` ([`Error::is_not_found`]) if there is no such link. Refused: it cannot be the name of a link.
     pub fn link(&self, name: &str) -> Result<Link> {
         check_name("find", name)?;
         let about = (IfInfoMsg::default(), LinkAttrs::named(name));
         self.find(RTM_GETLINK, about, &object(name), read)
     }
 
-    /// The link with this index.
+    /// The link with this index (`RTM_GETLINK`).
     ///
     /// # Errors
-    /// `ENODEV` ([`Error::is_not_found`]) when there is none.
+    /// `ENODEV` ([`Error::is_not_found`]) if there is no such link.
     pub fn link_by_index(&self, index: u32) -> Result<Link> {
         let about = (at(index), LinkAttrs::default());
         self.find(RTM_GETLINK, about, &numbered(index), read)
@@ -209,7 +209,7 @@ impl Routing {
     /// `ip link set dev NAME up`.
     ///
     /// # Errors
-    /// `ENODEV`, or the errno of the driver.
+    /// `ENODEV` if there is no such link; `EPERM` without `CAP_NET_ADMIN`; the errno of the driver.
     pub fn set_up(&self, index: u32) -> Result<()> {
         let header = IfInfoMsg {
             flags: IFF_UP,
@@ -223,7 +223,8 @@ impl Routing {
     /// `ip link set dev NAME master MASTER`; 0 removes it from its master.
     ///
     /// # Errors
-    /// `ENODEV`; `EINVAL`: the master is no bridge or bond.
+    /// `ENODEV` if there is no such link; `EINVAL` if the master cannot have other links, as a bridge or bond can; `EPERM`
+    /// without `CAP_NET_ADMIN`.
     pub fn set_master(&self, index: u32, master: u32) -> Result<()> {
         let attrs = LinkAttrs {
             master: Some(master),
@@ -236,8 +237,8 @@ impl Routing {
     /// `ip link add NAME type KIND ...`, in another namespace if one is given. Without a name the kernel chooses one.
     ///
     /// # Errors
-    /// `EEXIST` when a name is in use; `EOPNOTSUPP`: the kernel has no such kind, and if it supports modules it tried
-    /// to load `rtnl-link-KIND`; `EPERM`; as the kind answers.
+    /// `EEXIST` if a name is in use; `EOPNOTSUPP` if the kernel has no such kind (it has tried to load the module
+    /// `rtnl-link-KIND`); `EPERM` without `CAP_NET_ADMIN`; the errno of the kind.
     pub fn add_link(&self, link: &Link, netns: Option<InNetns<'_>>) -> Result<()> {
         let about = link.build("add", netns)?;
         let kind = link.kind.as_ref().map_or("none", LinkKind::word);
@@ -245,11 +246,12 @@ impl Routing {
         self.change((RTM_NEWLINK, NEW), about, "add", &object)
     }
 
-    /// `ip link add NAME type veth peer name PEER netns NETNS`: both ends are down, the peer is created inside the
-    /// other namespace.
+    /// `ip link add NAME type veth peer name PEER netns NETNS`: both ends are down, and the peer is created in the other
+    /// namespace.
     ///
     /// # Errors
-    /// `EEXIST` when either name is in use; `EPERM`; `EOPNOTSUPP` without the `veth` module.
+    /// `EEXIST` if either name is in use; `EPERM` without `CAP_NET_ADMIN` over both namespaces; `EOPNOTSUPP` without the `veth`
+    /// module.
     pub fn add_veth(&self, name: &str, peer_name: &str, peer_netns: &Netns) -> Result<()> {
         let peer = Link {
             name: peer_name.to_owned(),
@@ -262,7 +264,7 @@ impl Routing {
     /// `ip link set dev NAME netns NETNS`. The link loses its addresses; its index may change.
     ///
     /// # Errors
-    /// `EEXIST` when the name is in use there; `EINVAL` for links that cannot be moved, such as `lo`.
+    /// `EEXIST` if the name is in use there; `EINVAL` for links that cannot be moved, such as `lo`.
     pub fn move_link(&self, index: u32, netns: &Netns) -> Result<()> {
         let mut attrs = LinkAttrs::default();
         attrs.put_into(Some(netns.into()));
@@ -270,7 +272,7 @@ impl Routing {
         self.change((RTM_NEWLINK, 0), (at(index), attrs), "move", &object)
     }
 
-    /// `ip link delete`; deleting one end of a veth pair deletes the other. False when the link does not exist.
+    /// `ip link delete`; deleting one end of a veth pair deletes the other. False if the link does not exist.
     ///
     /// # Errors
     /// `EOPNOTSUPP` for links that cannot be deleted, such as `lo`.
@@ -311,8 +313,8 @@ fn check_name(operation: &str, name: &str) -> Result<()> {
     Err(Error::refused(operation, format!("link {name:?}"), reason))
 }
 
-/// `None`: the message is about one protocol's part of a link. A port that leaves its bridge is reported as `RTM_DELLINK` with
-/// `AF_BRIDGE` (`br_ifinfo_notify()`, net/bridge/br_netlink.c); the link is still there.
+/// `None` if the message is about one protocol's part of a link. A port that leaves its bridge is reported as `RTM_DELLINK`
+/// with `AF_BRIDGE` (`br_ifinfo_notify()`, net/bridge/br_netlink.c); the link still exists.
 pub(super) fn read(message: &Message<IfInfoMsg>) -> Result<Option<Link>, DecodeError> {
     if i32::from(message.header.family) != libc::AF_UNSPEC {
         return Ok(None);

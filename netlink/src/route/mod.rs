@@ -8,7 +8,7 @@
 //! - **Complete dumps.** A dump that was interrupted (`NLM_F_DUMP_INTR`) or lost a datagram (`ENOBUFS`,
 //!   `NLMSG_OVERRUN`) is repeated, for at most [`CONTENTION`](crate::contention::CONTENTION); a message that cannot
 //!   be decoded is an error. A link is looked up by name or index without a dump.
-//! - **Lost answers.** When the answer to a change is lost, the error says so
+//! - **Lost answers.** If the answer to a change is lost, the error reports that it is unknown whether the change is in force
 //!   ([`Error::in_force`](crate::Error::in_force)).
 //! - **Extended acks.** The socket requests them; an error carries their text and the path of the attribute.
 
@@ -110,15 +110,15 @@ impl fmt::Display for AddressFamily {
 /// It remains bound to that namespace, whichever thread uses it.
 #[derive(Debug)]
 pub struct Routing {
-    /// One exchange at a time.
+    /// Locked for one exchange at a time.
     socket: Mutex<Socket>,
 }
 
 impl Routing {
-    /// Opens a socket in the namespace of the calling thread.
+    /// Opens a socket in the network namespace of the calling thread.
     ///
     /// # Errors
-    /// `EMFILE`: the process has no free descriptor; `ENOPROTOOPT`: the kernel is older than 4.20.
+    /// `EMFILE` if the process has no free descriptor; `ENOPROTOOPT` if the kernel is older than 4.20.
     pub fn open() -> Result<Self> {
         Ok(Self {
             socket: Mutex::new(Socket::open()?),
@@ -146,7 +146,7 @@ impl Routing {
         }
     }
 
-    /// A panic in an exchange leaves unread answers behind, which the next exchange skips.
+    /// Locks the socket. A panic in an earlier exchange may leave unread answers, which the next exchange skips.
     fn socket(&self) -> MutexGuard<'_, Socket> {
         self.socket.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -160,7 +160,7 @@ impl Routing {
     }
 }
 
-/// C expressions and the values that this module uses for them. A test compares each with the system's headers.
+/// C expressions and their values in this module. A test compares each with the system's headers.
 #[must_use]
 pub fn constants() -> Vec<(&'static str, i64)> {
     let attributes = [

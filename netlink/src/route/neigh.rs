@@ -1,4 +1,4 @@
-//! Neighbours: `ip neigh`, and entries of a bridge's forwarding database.
+//! Neighbours: `ip neigh`.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -29,16 +29,16 @@ pub struct Neighbour {
     pub ip: IpAddr,
     /// Its hardware address, if it is known and has six bytes.
     pub mac: Option<[u8; 6]>,
-    /// `NUD_*`
+    /// `NUD_*` (`linux/neighbour.h`), such as [`NUD_PERMANENT`](super::NUD_PERMANENT).
     pub state: u16,
-    /// `NTF_*`
+    /// `NTF_*` (`linux/neighbour.h`).
     pub flags: u8,
     /// Attributes without a field here, such as ages. Not sent.
     pub other: Vec<Unknown>,
 }
 
 impl Neighbour {
-    /// `nud permanent`
+    /// `ADDRESS lladdr MAC dev LINK nud permanent`: an entry that does not expire.
     #[must_use]
     pub fn permanent(link: u32, ip: IpAddr, mac: [u8; 6]) -> Self {
         Self {
@@ -78,23 +78,24 @@ impl Routing {
     /// `ip neigh show` and `ip -6 neigh show`.
     ///
     /// # Errors
-    /// [`crate::ErrorKind::Exhausted`] when neighbours kept changing.
+    /// [`crate::ErrorKind::Exhausted`] if neighbours kept changing.
     pub fn neighbours(&self) -> Result<Vec<Neighbour>> {
         let all = (NdMsg::default(), NeighbourAttrs::default());
         self.list(RTM_GETNEIGH, all, "the neighbours", read)
     }
 
-    /// `ip neigh replace`: adds it, or changes the one with this address on this link.
+    /// `ip neigh replace`: adds the neighbour, or changes the one with this address on this link.
     ///
     /// # Errors
-    /// `ENODEV`; `EINVAL`: links of this type have no neighbours, such as `lo`.
+    /// `ENODEV` if there is no such link; `EINVAL` for links without neighbours, such as `lo`; `EPERM` without
+    /// `CAP_NET_ADMIN`.
     pub fn replace_neighbour(&self, neighbour: &Neighbour) -> Result<()> {
         let (about, object) = (neighbour.build(), neighbour.to_string());
         let replace = (RTM_NEWNEIGH, NLM_F_CREATE | NLM_F_REPLACE);
         self.change(replace, about, "replace", &object)
     }
 
-    /// `ip neigh delete`. False when there is none with this address on this link.
+    /// `ip neigh delete`. False if the link has no neighbour with this address.
     ///
     /// # Errors
     /// `EPERM` without `CAP_NET_ADMIN`.
@@ -103,7 +104,7 @@ impl Routing {
     }
 }
 
-/// `None`: not a neighbour of IPv4 or IPv6.
+/// `None` if it is not a neighbour of IPv4 or IPv6, such as an entry of a bridge's forwarding database.
 pub(super) fn read(message: &Message<NdMsg>) -> Result<Option<Neighbour>, DecodeError> {
     let header = &message.header;
     if AddressFamily::of(header.family).is_none() {

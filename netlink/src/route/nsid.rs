@@ -1,5 +1,5 @@
-//! Ids of network namespaces: `ip netns set`, `ip netns list-id`. Each namespace assigns its own ids to the other
-//! namespaces that it is linked with.
+//! Ids of network namespaces: `ip netns set`, `ip netns list-id`. Each namespace assigns its own ids to other namespaces,
+//! such as those of the peers of its links.
 
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -33,19 +33,19 @@ impl NsidAttrs {
 }
 
 impl Routing {
-    /// `ip netns list-id`: every id that this namespace assigned to another one.
+    /// `ip netns list-id`: every id that this namespace assigned to another namespace.
     ///
     /// # Errors
-    /// [`crate::ErrorKind::Exhausted`] when ids kept changing.
+    /// [`crate::ErrorKind::Exhausted`] if ids kept changing.
     pub fn nsids(&self) -> Result<Vec<i32>> {
         let all = (RtGenMsg::default(), NsidAttrs::default());
         self.list(RTM_GETNSID, all, "the namespace ids", read)
     }
 
-    /// The id that this namespace assigned to another one; `None` when it assigned none.
+    /// The id that this namespace assigned to another namespace (`RTM_GETNSID`); `None` if it assigned none.
     ///
     /// # Errors
-    /// `EPERM`, as every request.
+    /// The errno of the kernel; [`Error::is_timed_out`].
     pub fn nsid(&self, netns: &Netns) -> Result<Option<i32>> {
         let about = (RtGenMsg::default(), NsidAttrs::of(netns));
         let object = format!("the id of {}", netns.origin().display());
@@ -53,8 +53,8 @@ impl Routing {
         Ok((id >= 0).then_some(id))
     }
 
-    /// `ip netns set NETNS ID`; with a negative id the kernel chooses one (`auto`). False when it has an id already, or the id is
-    /// in use.
+    /// `ip netns set NETNS ID`; for a negative id the kernel chooses one (`auto`). False if the namespace already has an id, or
+    /// the id is in use.
     ///
     /// # Errors
     /// `EPERM` without `CAP_NET_ADMIN`.

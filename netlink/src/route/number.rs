@@ -50,12 +50,11 @@ constants! {
     pub RTNLGRP_IPV6_RULE: u32 = 19,
     /// Notifications of network namespace ids.
     pub RTNLGRP_NSID: u32 = 28,
-    /// The kernel's own tables; in the header, a table above 255 is 0. "default" is looked up last, and is empty at
-    /// boot.
+    /// "default": the table that is looked up last, empty at boot. `rtm_table` is 0 for tables above 255.
     pub RT_TABLE_DEFAULT: u32 = 253,
-    /// "main": the table of routes that name no table.
+    /// "main": the table of routes that were added without a table.
     pub RT_TABLE_MAIN: u32 = 254,
-    /// "local": the addresses of the machine.
+    /// "local": the routes to the addresses of the machine, which the kernel maintains.
     pub RT_TABLE_LOCAL: u32 = 255,
     pub(super) RTM_F_CLONED: u32 = 0x200,
     pub(super) RTM_F_OFFLOAD: u32 = 0x4000,
@@ -69,7 +68,7 @@ constants! {
     pub(super) ICMPV6_ROUTER_PREF_MEDIUM: u8 = 0,
     /// The rule applies to packets that its selectors do not match.
     pub(super) FIB_RULE_INVERT: u32 = 2,
-    /// No rule has the priority that it goes to.
+    /// No rule has the priority that the `goto` names.
     pub(super) FIB_RULE_UNRESOLVED: u32 = 4,
     /// No link has the name in `FRA_IIFNAME`.
     pub(super) FIB_RULE_IIF_DETACHED: u32 = 8,

@@ -23,9 +23,9 @@ crate::attributes! {
         dst: Ip = RTA_DST 1,
         /// source of the packets; the prefix length is in the header
         src: Ip = RTA_SRC 2,
-        /// the next router
+        /// address of the next router
         gateway: Ip = RTA_GATEWAY 5,
-        /// the link
+        /// index of the link
         oif: Ne32 = RTA_OIF 4,
         /// the metric
         priority: Ne32 = RTA_PRIORITY 6,
@@ -33,9 +33,9 @@ crate::attributes! {
         prefsrc: Ip = RTA_PREFSRC 7,
         /// `struct rta_cacheinfo`
         cacheinfo: Bytes = RTA_CACHEINFO 12,
-        /// sent also when it fits the header
+        /// the table; the kernel sends it even if it fits the header
         table: Ne32 = RTA_TABLE 15,
-        /// `struct rtvia`: a router of another family; since 5.2
+        /// `struct rtvia`: the next router, of another family; since 5.2
         via: Bytes = RTA_VIA 18,
         /// `ICMPV6_ROUTER_PREF_*`
         pref: U8 = RTA_PREF 20,
@@ -48,8 +48,8 @@ pub(super) const RTA_EXPIRES: usize = 8;
 /// `IP6_RT_PRIO_USER` of `linux/ipv6_route.h`: the metric of IPv6 routes that are added without one.
 const IP6_RT_PRIO_USER: u32 = 1024;
 
-/// One route. Attributes without a field here clear [`Route::plain`]: a multipath route has neither gateway nor link,
-/// and is not plain.
+/// One route. Attributes without a field here clear [`Route::plain`]: for example, a multipath route has neither gateway nor
+/// link, and is not plain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[doc(alias = "ip-route")]
 pub struct Route {
@@ -65,16 +65,16 @@ pub struct Route {
     pub kind: RouteType,
     /// `rtm_scope`: IPv4 only, the kernel reports `universe` for IPv6.
     pub scope: RouteScope,
-    /// `rtm_protocol`: its creator; [`RouteProtocol::Boot`] unless set, as with `ip route add`.
+    /// `rtm_protocol`: its creator. The constructors set [`RouteProtocol::Boot`], as `ip route add` does.
     pub protocol: RouteProtocol,
-    /// `RTA_PRIORITY`, the metric. IPv6 routes get 1024 unless it is set.
+    /// `RTA_PRIORITY`, the metric. `None` is 1024 for IPv6 and 0 for IPv4, see [`Route::metric`].
     pub priority: Option<u32>,
-    /// `RTA_PREFSRC`, `src ADDRESS`: the source address of this machine's own packets; it must be an address of the
+    /// `RTA_PREFSRC`, `src ADDRESS`: the source address of packets that this machine sends; it must be an address of the
     /// machine.
     pub prefsrc: Option<IpAddr>,
-    /// `RTNH_F_ONLINK`, `onlink`: the gateway counts as on the link, regardless of its address.
+    /// `RTNH_F_ONLINK`, `onlink`: the kernel treats the gateway as reachable on the link, whatever its address.
     pub onlink: bool,
-    /// `RTA_SRC`, `from NETWORK`: the route is for packets from there (IPv6). Read only.
+    /// `RTA_SRC`, `from NETWORK`: the route applies to packets with a source in this network (IPv6). Read only.
     pub from: Option<IpNet>,
     /// `RTA_VIA`, `via inet6 ADDRESS`: the next router, of the other family. Read only.
     pub via: Option<IpAddr>,
@@ -86,10 +86,10 @@ pub struct Route {
 }
 
 impl Route {
-    /// `DESTINATION via GATEWAY dev LINK`, in the main table.
+    /// `DESTINATION via GATEWAY dev LINK`: a unicast route in the main table.
     #[must_use]
     pub fn unicast(dst: IpNet, gateway: Option<IpAddr>, oif: Option<u32>) -> Self {
-        // A host on the link has a narrower scope than one behind a gateway, and IPv4 requires it to be stated
+        // A destination on the link has a narrower scope than one behind a gateway, and IPv4 requires it in the request
         // (`ip route` does the same).
         let scope = if gateway.is_none() && matches!(dst, IpNet::V4(_)) {
             RouteScope::Link
@@ -130,7 +130,7 @@ impl Route {
         }
     }
 
-    /// Sets `proto PROTOCOL`, so that this writer recognizes its route later.
+    /// Sets `proto PROTOCOL`, so that its writer recognizes the route later.
     #[must_use]
     pub fn by(self, protocol: RouteProtocol) -> Self {
         Self { protocol, ..self }
@@ -146,7 +146,8 @@ impl Route {
         key(self) == key(other)
     }
 
-    /// `RTA_PRIORITY` as the kernel compares it: the route with the lowest value is used.
+    /// `RTA_PRIORITY` with the kernel's default: of several routes to a destination, the kernel uses that with the lowest
+    /// metric.
     #[must_use]
     pub fn metric(&self) -> u32 {
         self.priority.unwrap_or(match self.family() {
@@ -155,7 +156,7 @@ impl Route {
         })
     }
 
-    /// `via ADDRESS`, with the family of an address of the other one.
+    /// `via ADDRESS`; `via inet6 ADDRESS` or `via inet ADDRESS` if the router is of the other family. `None` without a router.
     #[must_use]
     pub fn router(&self) -> Option<String> {
         let other = self.via.map(|via| match via {
@@ -204,10 +205,10 @@ impl fmt::Display for Route {
 }
 
 impl Routing {
-    /// `ip route show table TABLE` and `ip -6 route show table TABLE`: IPv4 first.
+    /// `ip route show table TABLE` and `ip -6 route show table TABLE`: IPv4 first. Empty if there is no such table.
     ///
     /// # Errors
-    /// [`crate::ErrorKind::Exhausted`] when routes kept changing.
+    /// [`crate::ErrorKind::Exhausted`] if routes kept changing.
     pub fn routes(&self, table: u32) -> Result<Vec<Route>> {
         let of_table = |header: &mut RtMsg, attrs: &mut RouteAttrs| set_table(header, attrs, table);
         let mut routes = self.dump_routes(of_table, &format!("the routes of table {table}"))?;
@@ -215,7 +216,7 @@ impl Routing {
         Ok(routes)
     }
 
-    /// `ip route show table all` and the same of `ip -6`: IPv4 first.
+    /// `ip route show table all` and `ip -6 route show table all`: IPv4 first.
     ///
     /// # Errors
     /// As [`Routing::routes`].
@@ -223,7 +224,7 @@ impl Routing {
         self.dump_routes(|_, _| {}, "the routes of all tables")
     }
 
-    /// `ip route show table all proto PROTOCOL` and the same of `ip -6`: IPv4 first.
+    /// `ip route show table all proto PROTOCOL` and the same with `ip -6`: IPv4 first.
     ///
     /// # Errors
     /// As [`Routing::routes`].
@@ -248,16 +249,16 @@ impl Routing {
             select(&mut header, &mut attrs);
             self.list(RTM_GETROUTE, (header, attrs), object, read)
         };
-        // AF_UNSPEC is all families, IPv4 before IPv6.
+        // AF_UNSPEC lists all families, IPv4 before IPv6.
         match dump(0) {
-            // Before Linux 5.7 (ae677bbb4441) a family without the table ends the answer of all.
+            // Before Linux 5.7 (ae677bbb4441) a family without the table ends the dump of all families.
             Err(e) if e.is_not_found() => {}
             found => return found,
         }
         let mut routes = Vec::new();
         for family in [AddressFamily::V4, AddressFamily::V6] {
             match dump(family.number()) {
-                // For a family that the kernel is built without, it lists all other families.
+                // If the kernel is built without the family, it lists all other families.
                 Ok(found) => {
                     routes.extend(found.into_iter().filter(|r: &Route| r.family() == family))
                 }
@@ -270,23 +271,24 @@ impl Routing {
         Ok(routes)
     }
 
-    /// `ip route add`. False when the kernel has a route to the same destination with the same metric in that table,
-    /// even one of another effect: compare with [`Route::same_effect`].
+    /// `ip route add`. False if the table has a route to the same destination with the same metric, even if that route has
+    /// another effect: compare with [`Route::same_effect`].
     ///
     /// # Errors
-    /// `ENETUNREACH` when the gateway is not on a link; `ENETDOWN`; `EINVAL`; refused: the gateway is of another family
-    /// than the destination (`RTA_VIA`, since 5.2, is not supported).
+    /// `ENETUNREACH` if the gateway is not on a link; `ENETDOWN` if the link is down; `EINVAL`; `EPERM` without
+    /// `CAP_NET_ADMIN`. Refused: the gateway is of another family than the destination (`RTA_VIA`, since 5.2, is not
+    /// supported).
     pub fn add_route(&self, route: &Route) -> Result<bool> {
         let object = format!("route {route}");
         check_gateway("add", route, &object)?;
         self.add(RTM_NEWROUTE, build(route), &object)
     }
 
-    /// `ip route replace`: adds the route, or atomically replaces the one to the same destination with the same metric in that
-    /// table: no packet finds neither of them.
+    /// `ip route replace`: adds the route, or replaces the route to the same destination with the same metric in that table.
+    /// The replacement is atomic: every packet finds the old or the new route.
     ///
     /// # Errors
-    /// As of [`Routing::add_route`].
+    /// As [`Routing::add_route`].
     pub fn replace_route(&self, route: &Route) -> Result<()> {
         let object = format!("route {route}");
         check_gateway("replace", route, &object)?;
@@ -304,7 +306,7 @@ impl Routing {
     }
 }
 
-/// Tables above 255 do not fit the header.
+/// Sets the table in the header, or in `RTA_TABLE` if it is above 255 and does not fit the header.
 fn set_table(header: &mut RtMsg, attrs: &mut RouteAttrs, table: u32) {
     match u8::try_from(table) {
         Ok(small) => header.table = small,
@@ -312,8 +314,8 @@ fn set_table(header: &mut RtMsg, attrs: &mut RouteAttrs, table: u32) {
     }
 }
 
-/// `RTA_GATEWAY` is an address of the route's family (`fib_gw_from_attr()`, net/ipv4/fib_semantics.c): for a gateway of
-/// another family the kernel uses `RTA_VIA`.
+/// Refuses a gateway of another family than the destination, for which the kernel uses `RTA_VIA`: `RTA_GATEWAY` is an address
+/// of the route's family (`fib_gw_from_attr()`, net/ipv4/fib_semantics.c).
 fn check_gateway(operation: &str, route: &Route, object: &str) -> Result<()> {
     match route.gateway.map(AddressFamily::of_address) {
         Some(gateway) if gateway != route.family() => {

@@ -24,7 +24,7 @@ crate::attributes! {
         iif: Str = FRA_IIFNAME 3,
         /// the priority of the rule that is evaluated next
         goto: Ne32 = FRA_GOTO 4,
-        /// lower ones are evaluated first
+        /// rules with lower numbers are evaluated first
         priority: Ne32 = FRA_PRIORITY 6,
         /// the mark
         fwmark: Ne32 = FRA_FWMARK 10,
@@ -50,9 +50,9 @@ crate::attributes! {
         protocol: U8 = FRA_PROTOCOL 21,
         /// `IPPROTO_*`
         ip_proto: U8 = FRA_IP_PROTO 22,
-        /// `struct fib_rule_port_range`
+        /// `struct fib_rule_port_range` of the source port
         sports: Bytes = FRA_SPORT_RANGE 23,
-        /// the same
+        /// `struct fib_rule_port_range` of the destination port
         dports: Bytes = FRA_DPORT_RANGE 24,
     }
 }
@@ -69,23 +69,23 @@ pub struct PolicyRule {
     pub fwmask: Option<u32>,
     /// `FRA_TABLE`: the table to look up.
     pub table: u32,
-    /// `FRA_PRIORITY`: lower ones are evaluated first. Without one the kernel takes the number below the lowest in
-    /// use, except that of the rule for "local".
+    /// `FRA_PRIORITY`: rules with lower numbers are evaluated first. For `None` the kernel chooses the number below the
+    /// lowest one in use, not counting the rule for "local".
     pub priority: Option<u32>,
-    /// `FRA_PROTOCOL`: its creator (Linux 4.17); [`RouteProtocol::Boot`] unless set, as with `ip rule add`.
+    /// `FRA_PROTOCOL`: its creator (Linux 4.17). The constructors set [`RouteProtocol::Boot`], as `ip rule add` does.
     pub protocol: RouteProtocol,
     /// The action for the packets; only [`RuleAction::Lookup`] has a table.
     pub action: RuleAction,
-    /// `FRA_GOTO`: the priority of the rule that [`RuleAction::Goto`] continues with.
+    /// `FRA_GOTO`: the priority of the rule with which [`RuleAction::Goto`] continues.
     pub goto: Option<u32>,
     /// `FIB_RULE_INVERT`: the rule applies to packets that its selectors do not match (`not`).
     pub not: bool,
-    /// Other selectors, and conditions for routes. Only `to` and `iif` are written.
+    /// Other selectors, and conditions for routes. Only `to` and `iif` are written; a rule with others is refused.
     pub selectors: RuleSelectors,
 }
 
 impl PolicyRule {
-    /// `fwmark MARK lookup TABLE`, all bits of the mark.
+    /// `fwmark MARK lookup TABLE`: compares all bits of the mark.
     #[must_use]
     pub fn mark(family: AddressFamily, fwmark: u32, table: u32) -> Self {
         Self {
@@ -189,7 +189,7 @@ impl PolicyRule {
         self.selectors.after_table(f)
     }
 
-    /// Sets `protocol PROTOCOL`, so that this writer recognizes its rule later.
+    /// Sets `protocol PROTOCOL`, so that its writer recognizes the rule later.
     #[must_use]
     pub fn by(self, protocol: RouteProtocol) -> Self {
         Self { protocol, ..self }
@@ -229,18 +229,19 @@ impl Routing {
     /// `ip rule show` and `ip -6 rule show`: IPv4 first, each by priority.
     ///
     /// # Errors
-    /// [`crate::ErrorKind::Exhausted`] when rules kept changing; `EOPNOTSUPP`
-    /// without `CONFIG_IP_MULTIPLE_TABLES`.
+    /// [`crate::ErrorKind::Exhausted`] if rules kept changing; `EOPNOTSUPP` without `CONFIG_IP_MULTIPLE_TABLES`.
     pub fn rules(&self) -> Result<Vec<PolicyRule>> {
         let mut rules = self.dump_rules(0, "the policy rules")?;
-        // A family that is not built in, or disabled at boot, has none.
+        // A family that is not built in, or disabled at boot, has no rules.
         rules.sort_by_key(|rule| rule.family == AddressFamily::V6);
         Ok(rules)
     }
 
-    /// Whether a packet that `rule` selects may not reach `later`, a rule of the same family that is evaluated after it: `rule` finds
-    /// a route (outside of the table of `later` and the table "local"), jumps beyond `later`, or has an action that ends the
-    /// evaluation (`fib_rules_lookup`). Routes for local delivery do not count.
+    /// Whether a packet that `rule` selects may not reach `later`, a rule of the same family that is evaluated after it.
+    ///
+    /// That is the case if `rule` finds a route (except in the table of `later` and in the table "local"), jumps beyond
+    /// `later`, or has an action that ends the evaluation (`fib_rules_lookup`). Routes for local delivery and `throw` routes
+    /// do not count.
     ///
     /// # Errors
     /// The routes of the table that `rule` looks up cannot be read.
@@ -261,12 +262,12 @@ impl Routing {
         })
     }
 
-    /// `ip rule add`, unless a rule with the same effect exists: the kernel would accept any number of equal rules.
-    /// Returns whether the rule was added. If the rule has a priority, an existing one must have the same, because rules
-    /// between them could apply to its packets.
+    /// `ip rule add`, unless a rule with the same effect exists: the kernel accepts any number of such rules, for example with
+    /// other priorities. Returns whether the rule was added. If the rule has a priority, an existing rule counts only with the
+    /// same priority, because rules between them could apply to its packets.
     ///
     /// # Errors
-    /// As [`Routing::rules`]; `EPERM`. Refused: the rule has selectors that are not written.
+    /// As [`Routing::rules`]; `EPERM` without `CAP_NET_ADMIN`. Refused: the rule has selectors that are not written.
     pub fn add_rule(&self, rule: &PolicyRule) -> Result<bool> {
         let object = format!("policy rule {rule}");
         refuse_selectors("add", rule, &object)?;
@@ -286,7 +287,7 @@ impl Routing {
     /// priority if it is set. False if there is none.
     ///
     /// # Errors
-    /// Refused: it has selectors that are not written. `EPERM` without `CAP_NET_ADMIN`.
+    /// `EPERM` without `CAP_NET_ADMIN`. Refused: the rule has selectors that are not written.
     pub fn del_rule(&self, rule: &PolicyRule) -> Result<bool> {
         let object = format!("policy rule {rule}");
         refuse_selectors("delete", rule, &object)?;
@@ -353,7 +354,7 @@ fn refuse_selectors(operation: &str, rule: &PolicyRule, object: &str) -> Result<
     Err(Error::refused(operation, object, reason))
 }
 
-/// `None`: not a rule of IPv4 or IPv6; multicast routing has its own.
+/// `None` if it is not a rule of IPv4 or IPv6: multicast routing has rules of its own.
 pub(super) fn read(message: &Message<FibRuleHdr>) -> Result<Option<PolicyRule>, DecodeError> {
     let header = &message.header;
     let Some(family) = AddressFamily::of(header.family) else {

@@ -18,11 +18,11 @@ use crate::message::FibRuleHdr;
 /// every port.
 const FRA_SPORT_MASK: u16 = 28;
 const FRA_DPORT_MASK: u16 = 29;
-/// All of them.
+/// The mask that compares all bits.
 const ALL_BITS: [u8; 2] = [0xff; 2];
 
-/// All parts of a policy rule except mark, table, action, priority and protocol (`linux/fib_rules.h`). Only `to` and
-/// `iif` are written.
+/// The selectors of a policy rule besides the mark, its conditions for routes and its flags (`linux/fib_rules.h`). Only `to`
+/// and `iif` are written; a rule with others is refused.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RuleSelectors {
@@ -30,15 +30,15 @@ pub struct RuleSelectors {
     pub from: Option<IpNet>,
     /// `to`: `FRA_DST` with `dst_len`.
     pub to: Option<IpNet>,
-    /// `tos`; 0 for all.
+    /// `tos`: the DSCP field; 0 selects all packets.
     pub tos: u8,
-    /// `iif`: `FRA_IIFNAME`.
+    /// `iif`: `FRA_IIFNAME`, the name of the link that received the packet.
     pub iif: Option<String>,
-    /// `oif`: `FRA_OIFNAME`.
+    /// `oif`: `FRA_OIFNAME`, the name of the outgoing link, for packets of a socket that is bound to it.
     pub oif: Option<String>,
     /// `l3mdev`: `FRA_L3MDEV`, the table is that of the VRF (Linux 4.8).
     pub l3mdev: bool,
-    /// `uidrange`: `FRA_UID_RANGE`, of the socket's owner (Linux 4.10).
+    /// `uidrange`: `FRA_UID_RANGE`, the user ids of the socket's owner (Linux 4.10).
     pub uids: Option<RangeInclusive<u32>>,
     /// `ipproto`: `FRA_IP_PROTO` (Linux 4.17).
     pub ip_proto: Option<u8>,
@@ -52,7 +52,7 @@ pub struct RuleSelectors {
     pub suppress_prefixlength: Option<u32>,
     /// `suppress_ifgroup`: a route over a link of this group is ignored.
     pub suppress_ifgroup: Option<u32>,
-    /// `realms`: `FRA_FLOW`, the upper 16 bits from, the lower to.
+    /// `realms FROM/TO`: `FRA_FLOW`, the source realm in the upper 16 bits, the destination realm in the lower.
     pub realms: Option<u32>,
     /// `FIB_RULE_*` except `FIB_RULE_INVERT`.
     pub flags: u32,
@@ -67,7 +67,7 @@ impl RuleSelectors {
         attrs: &RuleAttrs,
         family: AddressFamily,
     ) -> Result<Self, DecodeError> {
-        // The kernel sends u32::MAX, "no limit", with every rule.
+        // The kernel sends u32::MAX, which means no limit, with every rule.
         let limit = |n: Option<u32>| n.filter(|n| *n != u32::MAX);
         Ok(Self {
             from: net(attrs.src, header.src_len, family)?,
@@ -163,13 +163,13 @@ impl RuleSelectors {
     }
 }
 
-/// The number of an unknown attribute, unless it has no effect.
+/// The number of an unknown attribute; `None` for a port mask that compares all bits, which has no effect.
 fn more((number, payload): &Unknown) -> Option<u16> {
     let is_port_mask = matches!(*number, FRA_SPORT_MASK | FRA_DPORT_MASK);
     (!is_port_mask || payload[..] != ALL_BITS).then_some(*number)
 }
 
-/// Omits the prefix length for a single address.
+/// A network, printed without the prefix length if it is a single address.
 struct Short(IpNet);
 
 impl fmt::Display for Short {

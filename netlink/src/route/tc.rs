@@ -20,7 +20,7 @@ crate::attributes! {
         kind: Str = TCA_KIND 1,
         /// attributes of that kind
         options: Chosen<FilterKind> = TCA_OPTIONS 2,
-        /// of a filter
+        /// chain of a filter
         chain: Ne32 = TCA_CHAIN 11,
     }
     /// `tc filter add ... bpf`: `TCA_BPF_*` (`linux/pkt_cls.h`).
@@ -30,9 +30,9 @@ crate::attributes! {
         act: Bytes = TCA_BPF_ACT 1,
         /// the class that packets are assigned to
         classid: Ne32 = TCA_BPF_CLASSID 3,
-        /// as a request: descriptor of the program
+        /// descriptor of the program, only in a request
         fd: Ne32 = TCA_BPF_FD 6,
-        /// of the program
+        /// name of the program
         name: Str = TCA_BPF_NAME 7,
         /// `TCA_BPF_FLAG_ACT_DIRECT` 1: the return value of the program is the action
         flags: Ne32 = TCA_BPF_FLAGS 8,
@@ -40,7 +40,7 @@ crate::attributes! {
         flags_gen: Ne32 = TCA_BPF_FLAGS_GEN 9,
         /// hash of the program, read only
         tag: Bytes = TCA_BPF_TAG 10,
-        /// of the program, read only
+        /// id of the program, read only
         id: Ne32 = TCA_BPF_ID 11,
     }
     /// `tc filter add ... matchall`: `TCA_MATCHALL_*` (`linux/pkt_cls.h`).
@@ -66,8 +66,8 @@ chosen! {
 }
 
 impl FilterKind {
-    /// `bpf direct-action fd PROGRAM name NAME`. The value holds only the number of the descriptor: keep it open until the filter
-    /// is added.
+    /// `bpf direct-action fd PROGRAM name NAME`. The value holds only the number of the descriptor: keep the descriptor open
+    /// until the filter is added.
     #[must_use]
     pub fn bpf(program: BorrowedFd<'_>, name: &str) -> Self {
         Self::Bpf(BpfFilter {
@@ -119,9 +119,9 @@ impl fmt::Display for TcHandle {
 pub struct Qdisc {
     /// The link's index.
     pub link: u32,
-    /// Its own handle.
+    /// Its own handle; 0 in a request lets the kernel choose.
     pub handle: TcHandle,
-    /// The handle that it is attached to.
+    /// The handle to which it is attached, such as [`TcHandle::ROOT`].
     pub parent: TcHandle,
     /// `TCA_KIND`: "clsact", "ingress", "fq_codel".
     pub kind: String,
@@ -132,7 +132,7 @@ pub struct Qdisc {
 }
 
 impl Qdisc {
-    /// `qdisc add dev LINK clsact`: filters for both directions. Since 4.5
+    /// `tc qdisc add dev LINK clsact`: a qdisc that only holds filters for both directions. Since 4.5
     #[must_use]
     pub fn clsact(link: u32) -> Self {
         Self {
@@ -177,13 +177,13 @@ pub struct Filter {
     pub link: u32,
     /// Its parent: [`TcHandle::INGRESS`], [`TcHandle::EGRESS`], or the handle of a qdisc or class.
     pub parent: TcHandle,
-    /// Lower ones are evaluated first; 0 lets the kernel choose.
+    /// Filters with lower numbers are evaluated first; 0 lets the kernel choose.
     pub priority: u16,
-    /// `ETH_P_*`: the protocol of the packets; `ETH_P_ALL` is 3.
+    /// `ETH_P_*` in host order: the protocol of the packets; `ETH_P_ALL` is 3.
     pub protocol: u16,
     /// Its handle, unique within one priority; 0 lets the kernel choose.
     pub handle: u32,
-    /// `TCA_CHAIN`
+    /// `TCA_CHAIN`: the number of its chain; `None` is chain 0. Since 4.13
     pub chain: Option<u32>,
     /// The classifier.
     pub kind: FilterKind,
@@ -243,24 +243,24 @@ impl fmt::Display for Filter {
 }
 
 impl Routing {
-    /// `tc qdisc show`, of every link.
+    /// `tc qdisc show`: the qdiscs of every link.
     ///
     /// # Errors
-    /// [`crate::ErrorKind::Exhausted`] when qdiscs kept changing.
+    /// [`crate::ErrorKind::Exhausted`] if qdiscs kept changing.
     pub fn qdiscs(&self) -> Result<Vec<Qdisc>> {
         let all = (TcMsg::default(), TcAttrs::default());
         self.list(RTM_GETQDISC, all, "the qdiscs", read_qdisc)
     }
 
-    /// `tc qdisc add`. False when the parent has a qdisc already.
+    /// `tc qdisc add`. False if the parent already has a qdisc.
     ///
     /// # Errors
-    /// `ENOENT`: the kernel has no such qdisc.
+    /// `ENOENT` if the kernel has no such qdisc; `EPERM` without `CAP_NET_ADMIN`.
     pub fn add_qdisc(&self, qdisc: &Qdisc) -> Result<bool> {
         self.add(RTM_NEWQDISC, qdisc.build(), &format!("qdisc {qdisc}"))
     }
 
-    /// `tc qdisc delete`: deletes its filters too. False when it does not exist.
+    /// `tc qdisc delete`: deletes the qdisc and its filters. False if it does not exist.
     ///
     /// # Errors
     /// `EPERM` without `CAP_NET_ADMIN`.
@@ -277,11 +277,11 @@ impl Routing {
         Ok(self.qdiscs()?.iter().any(|q| key(q) == key(qdisc)))
     }
 
-    /// `tc filter show dev LINK parent PARENT`
+    /// `tc filter show dev LINK parent PARENT`. The list is also empty if the link or the parent does not exist: the kernel
+    /// does not report that (`tc_dump_tfilter()`, net/sched/cls_api.c).
     ///
     /// # Errors
-    /// [`crate::ErrorKind::Exhausted`] when they kept changing. The list is empty, too, when the link or the parent does
-    /// not exist: the kernel gives no error then (`tc_dump_tfilter()`, net/sched/cls_api.c).
+    /// [`crate::ErrorKind::Exhausted`] if filters kept changing.
     pub fn filters(&self, link: u32, parent: TcHandle) -> Result<Vec<Filter>> {
         let header = TcMsg {
             index: link,
@@ -293,11 +293,11 @@ impl Routing {
         self.list(RTM_GETTFILTER, about, &object, read_filter)
     }
 
-    /// `tc filter add`. False when a filter with this priority and handle exists.
+    /// `tc filter add`. False if a filter with this priority and handle exists.
     ///
     /// # Errors
-    /// `ENOENT`: the kernel has no such classifier; `EINVAL`: the parent does not exist, or the program has another
-    /// type.
+    /// `ENOENT` if the kernel has no such classifier; `EINVAL` if the parent does not exist, or the program has another type;
+    /// `EPERM` without `CAP_NET_ADMIN`.
     pub fn add_filter(&self, filter: &Filter) -> Result<bool> {
         self.add(RTM_NEWTFILTER, filter.about("add")?, &filter.to_string())
     }
@@ -305,18 +305,18 @@ impl Routing {
     /// `tc filter replace`: adds the filter, or atomically replaces the one with this priority and handle.
     ///
     /// # Errors
-    /// As of [`Routing::add_filter`].
+    /// As [`Routing::add_filter`].
     pub fn replace_filter(&self, filter: &Filter) -> Result<()> {
         let (kind, flags) = (RTM_NEWTFILTER, IN_PLACE);
         let about = filter.about("replace")?;
         self.change((kind, flags), about, "replace", &filter.to_string())
     }
 
-    /// `tc filter delete`: deletes the filter with this priority and handle, or with handle 0 all filters of the priority. False if
-    /// there is none.
+    /// `tc filter delete`: deletes the filter with this priority and handle, or with handle 0 all filters of the priority.
+    /// False if there is none.
     ///
     /// # Errors
-    /// `EPERM` without `CAP_NET_ADMIN`; `EINVAL`: the parent does not exist.
+    /// `EPERM` without `CAP_NET_ADMIN`; `EINVAL` if the parent does not exist.
     pub fn delete_filter(&self, filter: &Filter) -> Result<bool> {
         let (header, mut attrs) = filter.about("delete")?;
         attrs.options = None;

@@ -11,8 +11,8 @@ fn bytes(hex: &str) -> Vec<u8> {
     (0..hex.len()).step_by(2).map(byte).collect()
 }
 
-/// What follows `struct nlmsghdr` in a message that `ip` or `tc` sent (`strace -e trace=sendmsg -e write=all`), as kind,
-/// header and attributes, equals what we make of the same object.
+/// Checks that the payload after `struct nlmsghdr` that `ip` or `tc` sent (`strace -e trace=sendmsg -e write=all`) decodes to
+/// the header and attributes that this crate builds for the same object.
 fn golden<H, A>(hex: &str, (header, attrs): (H, A))
 where
     H: FamilyHeader + PartialEq + Debug,
@@ -20,7 +20,7 @@ where
 {
     let theirs = Message::<H>::of(0, 0, &bytes(hex)).unwrap();
     assert_eq!(theirs.header, header);
-    // As the wire has it: the order of attributes is each author's own.
+    // Both are compared after decoding, because the order of attributes may differ.
     let mut w = Writer::new();
     attrs.encode(&mut w);
     let ours = A::decode(&w.finish().unwrap()).unwrap();
@@ -60,7 +60,7 @@ fn links_are_what_ip_sends() {
     };
     let pair = Link::new("v0", LinkKind::veth(&peer, None).unwrap());
     let ours = pair.build("add", None).unwrap();
-    // The flag NLA_F_NESTED of the peer is ours alone.
+    // Only this crate sets NLA_F_NESTED for the peer.
     let mut plain = ours.clone();
     if let Some(data) = plain.1.info.as_mut().and_then(|info| info.data.as_mut()) {
         data[3] &= 0x7f;

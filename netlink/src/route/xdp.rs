@@ -4,17 +4,17 @@ use super::Link;
 use crate::attr::{AttrSet as _, DecodeError, Ne32, U8};
 
 crate::attributes! {
-    /// `IFLA_XDP_*` (`linux/if_link.h`), inside of `IFLA_XDP`. Since 4.8; the numbers by mode since 4.19
+    /// `IFLA_XDP_*` (`linux/if_link.h`), nested in `IFLA_XDP`. Since 4.8; the program ids by mode since 4.19
     pub struct XdpAttrs {
         /// `XDP_ATTACHED_*`: the mode, or `XDP_ATTACHED_MULTI`
         attached: U8 = IFLA_XDP_ATTACHED 2,
-        /// the program, if it is the only one
+        /// id of the program, if it is the only one
         program: Ne32 = IFLA_XDP_PROG_ID 4,
-        /// the program that the driver runs
+        /// id of the program that the driver runs
         driver: Ne32 = IFLA_XDP_DRV_PROG_ID 5,
-        /// the program that the kernel runs
+        /// id of the program that the kernel runs
         generic: Ne32 = IFLA_XDP_SKB_PROG_ID 6,
-        /// the program that the device runs
+        /// id of the program that the device runs
         hardware: Ne32 = IFLA_XDP_HW_PROG_ID 7,
     }
 }
@@ -50,11 +50,11 @@ impl XdpMode {
 }
 
 impl Link {
-    /// `ip -d link show`, behind `prog/xdp`: the ids of the programs at the hook of XDP, for a link that was read. An interface may have one
-    /// of each mode.
+    /// The ids of the XDP programs of a link that was read (`ip -d link show`, after `prog/xdp`). An interface may have one
+    /// program of each mode.
     ///
     /// # Errors
-    /// The kernel's bytes do not match the declaration.
+    /// The kernel's attributes do not match [`XdpAttrs`].
     #[doc(alias = "IFLA_XDP")]
     pub fn xdp(&self) -> Result<Vec<(XdpMode, u32)>, DecodeError> {
         let Some((_, bytes)) = self.other.iter().find(|(number, _)| *number == IFLA_XDP) else {
