@@ -5,8 +5,8 @@ use std::cell::Cell;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::{Duration, Instant};
 
-/// How long an operation is retried because another writer changed the state in between. A read takes about a
-/// millisecond, so this allows thousands of attempts.
+/// How long an operation is retried because another writer changed the state meanwhile. A read takes about a millisecond,
+/// so that thousands of attempts are possible.
 pub const CONTENTION: Duration = Duration::from_secs(10);
 
 /// Unit of the exponential backoff: the pause after attempt n, from the second on, is random and shorter than
@@ -15,7 +15,7 @@ const FIRST_PAUSE: Duration = Duration::from_micros(50);
 /// Upper bound of every pause.
 const LONGEST_PAUSE: Duration = Duration::from_millis(5);
 
-/// Upper bound of every limit, because `Instant` cannot represent every sum.
+/// Upper bound of every time limit, because `Instant` cannot represent every sum.
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// The time `limit` from now; more than a year, which may mean no limit, counts as a year.
@@ -23,7 +23,7 @@ pub(crate) fn deadline(limit: Duration) -> Instant {
     Instant::now() + limit.min(YEAR)
 }
 
-/// Time that a single exchange still has after the limit of [`within`] is reached, to read an answer that is already queued.
+/// Time that a single exchange has after the limit of [`within`] is reached, to read an answer that is already queued.
 const GRACE: Duration = Duration::from_secs(1);
 
 thread_local! {
@@ -38,8 +38,10 @@ struct End {
     limit: Duration,
 }
 
-/// Calls `f`; all its exchanges and [`Attempts`] on this thread share one time limit. An operation that starts after the limit is
-/// tried once and waits at most a second. In a nested call, the outer limit does not apply.
+/// Calls `f` with one time limit for all its exchanges and [`Attempts`] on this thread.
+///
+/// An operation that starts after the limit is tried once and waits at most one second. In a nested call, the outer limit does
+/// not apply.
 pub fn within<R>(limit: Duration, f: impl FnOnce() -> R) -> R {
     struct Before(Option<End>);
     impl Drop for Before {
@@ -58,12 +60,12 @@ fn left(limit: Duration) -> Duration {
     END.get().map_or(limit, |end| limit.min(left(end)))
 }
 
-/// The same for an exchange, which always has [`GRACE`].
+/// The same for an exchange, which always has at least [`GRACE`].
 pub(crate) fn left_for_exchange(limit: Duration) -> Duration {
     left(limit).max(limit.min(GRACE))
 }
 
-/// The attempts made at one operation, and the time limit for all of them.
+/// The attempts of one operation, and the time limit for all of them.
 #[derive(Debug)]
 pub struct Attempts {
     until: Instant,
@@ -93,7 +95,7 @@ impl Attempts {
         self.made
     }
 
-    /// Pauses and starts another attempt; false when the time limit is reached.
+    /// Pauses and starts another attempt; false if the time limit is reached.
     pub fn again(&mut self) -> bool {
         let left = self.until.saturating_duration_since(Instant::now());
         if left.is_zero() {
@@ -112,10 +114,11 @@ impl Attempts {
         true
     }
 
-    /// As [`Attempts::again`].
+    /// As [`Attempts::again`], with an error when the time limit is reached.
     ///
     /// # Errors
-    /// The time limit is reached: that of these attempts, or that of [`within`], which other parts of the operation may have used up.
+    /// [`ErrorKind::Exhausted`](crate::ErrorKind::Exhausted): the limit of these attempts is reached, or that of [`within`],
+    /// which other parts of the operation may have used up.
     pub fn try_again(&mut self, operation: &str, object: impl Into<String>) -> Result<()> {
         if self.again() {
             return Ok(());

@@ -1,4 +1,4 @@
-//! The one error type for every request to the kernel.
+//! The error type of every request to the kernel.
 
 use crate::attr::Path;
 use std::fmt;
@@ -18,8 +18,8 @@ pub struct Error {
     pub in_force: InForce,
 }
 
-/// Whether a change is in force although its operation failed. Callers use it to decide whether to undo other changes, such as
-/// routes in addition to rules.
+/// Whether a change is in force although its operation failed. Callers use it to decide whether to undo other changes, such
+/// as routes that were added together with rules.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum InForce {
     /// The change is not in force: it was not sent, it was refused, or it was rolled back. Also the value for
@@ -37,13 +37,13 @@ pub enum InForce {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The kernel refused.
+    /// The kernel refused the request, or a system call failed.
     Kernel {
         /// `errno(3)`, positive.
         errno: i32,
         /// `NLMSGERR_ATTR_MSG`: the extended ack text of the kernel.
         extack: Option<String>,
-        /// Path to the attribute that `NLMSGERR_ATTR_OFFS` points at, or that `NLMSGERR_ATTR_MISS_TYPE` reports as
+        /// Path to the attribute that `NLMSGERR_ATTR_OFFS` refers to, or that `NLMSGERR_ATTR_MISS_TYPE` reports as
         /// missing.
         attribute: Option<Path>,
     },
@@ -57,19 +57,19 @@ pub enum ErrorKind {
         /// Its meaning, and the remedy.
         reason: String,
     },
-    /// A reply that this code cannot read.
+    /// An answer of the kernel cannot be decoded, or contradicts the request. Contains the reason.
     Malformed(String),
-    /// Refused by this side; nothing was sent to the kernel. Holds the reason and the remedy.
+    /// This crate refused the request and sent nothing to the kernel. Contains the reason and the remedy.
     Refused(String),
-    /// The kernel lacks the requested feature. Holds what provides it.
+    /// The kernel lacks the requested feature. Contains the option, module or release that provides it.
     Unsupported(String),
-    /// The limit of attempts or of time is reached. Holds the repeated cause.
+    /// The limit of attempts or of time is reached. Contains the repeated cause.
     Exhausted(String),
     /// The kernel did not answer within this time.
     TimedOut(Duration),
 }
 
-/// `30 s`, `0.5 ms`: only significant digits.
+/// A time as text with few digits: `30 s`, `0.5 ms`.
 fn rounded(time: Duration) -> String {
     match time.as_secs() {
         0 => format!("{:.1} ms", time.as_secs_f64() * 1e3),
@@ -132,9 +132,9 @@ impl Error {
     }
 
     constructors! {
-        /// A reply that cannot be read.
+        /// An answer cannot be decoded, or contradicts the request.
         malformed(detail) = Malformed,
-        /// This side refuses the operation; `reason` names the remedy too.
+        /// This crate refuses the operation; `reason` includes the remedy.
         refused(reason) = Refused,
         /// The kernel lacks a feature; `remedy` names what provides it.
         unsupported(remedy) = Unsupported,
@@ -177,7 +177,7 @@ impl Error {
         )
     }
 
-    /// `EEXIST`: the object exists already.
+    /// `EEXIST`: the object already exists.
     #[must_use]
     pub fn is_exists(&self) -> bool {
         self.errno() == Some(libc::EEXIST)

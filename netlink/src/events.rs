@@ -18,9 +18,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 const WHAT: &str = "notifications";
-/// The kernel allocates a page or two per notification; a truncated one counts as lost.
+/// Size of the buffer in bytes. The kernel allocates a page or two per notification; a truncated one counts as lost.
 const BUFFER: usize = 64 * 1024;
-/// How many notifications are discarded at once.
+/// Maximum number of notifications that one call discards.
 const DISCARDED: usize = 4096;
 
 /// A protocol with notifications.
@@ -48,7 +48,7 @@ impl Notifies for Netfilter {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[doc(alias = "NETLINK_ADD_MEMBERSHIP")]
 pub enum Notification<E> {
-    /// Something changed.
+    /// One notification.
     Event(E),
     /// Notifications were lost, `ENOBUFS`: read the whole state again. Notifications from before the loss may still
     /// follow.
@@ -56,7 +56,7 @@ pub enum Notification<E> {
     Overrun,
 }
 
-/// The notifications of some multicast groups, in the network namespace of the thread that opened it.
+/// A stream of the notifications of some multicast groups, in the network namespace of the thread that opened it.
 #[derive(Debug)]
 #[doc(alias = "NETLINK_ADD_MEMBERSHIP")]
 pub struct Events<P: Notifies, T: Transport = NetlinkSocket> {
@@ -70,7 +70,8 @@ impl<P: Notifies> Events<P> {
     /// `NFNLGRP_*`. Changes made after this returns are reported.
     ///
     /// # Errors
-    /// As [`NetlinkSocket::open`]; `EINVAL`: the kernel has no such group; `EPERM`: membership of it needs a capability.
+    /// As [`NetlinkSocket::open`]; `EINVAL` if the kernel has no such group; `EPERM` if the group needs a capability that the
+    /// thread lacks.
     pub fn open(groups: &[u32]) -> Result<Self> {
         let kernel = NetlinkSocket::open::<P>()?;
         let fail = |e: io::Error| Error::io("listen to", format!("groups {groups:?}"), &e);
@@ -104,7 +105,7 @@ impl<P: Notifies, T: Transport> Events<P, T> {
         self.transport.reserve(bytes).map_err(fail)
     }
 
-    /// The next notification; `None` if none arrives within `wait`, which may be zero.
+    /// Returns the next notification; `None` if none arrives within `wait`, which may be zero.
     ///
     /// # Errors
     /// A notification that cannot be decoded; the next call continues after it. As `recvmsg(2)`.
@@ -116,7 +117,7 @@ impl<P: Notifies, T: Transport> Events<P, T> {
             }
             let rest = until.saturating_duration_since(Instant::now());
             if self.buf.is_empty() {
-                // Zeroed pages from the kernel, which are not touched here.
+                // Zeroed pages, which take no memory until the kernel writes to them.
                 self.buf = vec![0; BUFFER];
             }
             match self.transport.receive(&mut self.buf, rest) {
@@ -136,8 +137,8 @@ impl<P: Notifies, T: Transport> Events<P, T> {
         }
     }
 
-    /// Discards pending notifications without decoding them, and returns whether there were any: something changed since the
-    /// last call, or notifications were lost. Cheaper than reading the state again to see whether it changed.
+    /// Discards pending notifications without decoding them. Returns whether the state changed since the last call, or
+    /// notifications were lost. It is cheaper than reading the state again to compare it.
     ///
     /// Stops after a bounded number of notifications; the remaining ones make the next call return `true`.
     ///

@@ -1,17 +1,18 @@
-//! Sockets, framing, network namespaces and routing: everything below the rules.
+//! Netlink sockets, message framing, network namespaces and routing.
 //!
-//! Purpose: speak netlink to the kernel without executing any tool and without a C library. Out of scope: what the
-//! messages mean to a firewall, a mesh or a container runtime.
+//! Purpose: exchange netlink messages with the kernel without executing a tool and without a C library for netlink. Out of
+//! scope: the meaning of the messages to a firewall, a mesh or a container runtime.
 //!
 //! Four types matter:
 //!
-//! - [`Netns`] is a network namespace; work inside one happens on a thread made for it.
-//! - [`route::Routing`] is links, addresses, routes, policy rules, neighbours, qdiscs, filters and namespace ids.
-//! - [`nfnetlink::Socket`] sends requests, dumps and batches to netfilter and matches every answer to its question.
-//! - [`events::Events`] is the notifications of the kernel, of both families.
+//! - [`Netns`] is a network namespace; work inside one runs on a thread created for it.
+//! - [`route::Routing`] reads and changes links, addresses, routes, policy rules, neighbours, qdiscs, filters and namespace
+//!   ids.
+//! - [`nfnetlink::Socket`] sends requests, dumps and batches to netfilter and matches every answer to its request.
+//! - [`events::Events`] receives the notifications of both protocols.
 //!
-//! All of them return one [`Error`] type: the operation, the object, the errno and the kernel's extended ack. Messages that
-//! have no type yet are declared with [`attr`]: encoding, decoding and error paths follow from one declaration.
+//! All of them return one [`Error`] type with the operation, the object, the errno and the kernel's extended ack. Messages
+//! that have no type yet are declared with [`attr`]: encoding, decoding and error paths follow from one declaration.
 //! Every `unsafe` of this crate is in the private module `sys`; other crates use its typed interfaces: [`xtables`], the
 //! sockets of the legacy tables, and [`tuning`].
 //!
@@ -42,7 +43,7 @@
 //! let Some(Notification::Event(RouteEvent::Link(Changed::New(new)))) = told else { panic!("{told:?}") };
 //! assert_eq!(new.name, "eth0");
 //!
-//! // What fails says what was tried, on what, and why.
+//! // An error names the operation, its object and the reason.
 //! let error = routing.link("eth1").unwrap_err();
 //! assert!(error.is_not_found());
 //! assert_eq!(error.to_string(), "cannot find link eth1: No such device (ENODEV)");
@@ -50,8 +51,8 @@
 //! # }
 //! ```
 //!
-//! Addresses with a prefix are those of the crate `ipnet`: the standard library has none, and most users of it have it
-//! already. No other crate's type is in a signature.
+//! Addresses with a prefix are types of the crate `ipnet`, since the standard library has none. No other crate's type is in a
+//! signature.
 
 pub mod attr;
 pub mod contention;

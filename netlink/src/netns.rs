@@ -23,9 +23,8 @@ use crate::{Error, Result};
 
 const OPEN: &str = "open network namespace";
 
-/// `NET_NS_INIT_INO`: the inode of the initial network namespace of a machine. Fixed since Linux 6.18
-/// (`linux/nsfs.h`). Older kernels allocate inodes from `0xf0000000` upwards, so no other namespace ever has this
-/// one.
+/// `NET_NS_INIT_INO`: the inode of the initial network namespace of a machine, fixed since Linux 6.18 (`linux/nsfs.h`).
+/// Older kernels allocate inodes from `0xf0000000` upwards, so no other namespace ever has this inode.
 const NET_NS_INIT_INO: u64 = 0xEFFF_FFF9;
 
 /// Identity of a namespace: `st_dev` and `st_ino` of `fstat(2)`, see `namespaces(7)`.
@@ -42,8 +41,8 @@ pub struct NetnsId {
 }
 
 impl NetnsId {
-    /// Identity of a link in `/proc/PID/ns`, without opening the namespace: for a namespace that lives as long as its process
-    /// does, and that need not be held open here.
+    /// Identity of a link in `/proc/PID/ns`, without opening the namespace: for a namespace that exists as long as its
+    /// process, so that it need not be held open here.
     fn of(link: &Path) -> Result<Self> {
         let meta = std::fs::metadata(link).map_err(|e| open_error(link, &e))?;
         Ok(Self {
@@ -79,8 +78,8 @@ impl Netns {
     /// Opens a namespace by path: `/proc/PID/ns/net`, `/run/netns/NAME`.
     ///
     /// # Errors
-    /// The path is missing or may not be opened, it is not a namespace (a plain file remains in `/run/netns` when its
-    /// bind mount is gone), or it is a namespace of another type.
+    /// The path does not exist or may not be opened, it is not a namespace (a plain file remains in `/run/netns` after its
+    /// bind mount is removed), or it is a namespace of another type.
     pub fn open(path: &Path) -> Result<Self> {
         // O_NONBLOCK: opening must not block, whatever the path refers to.
         let file = OpenOptions::new()
@@ -94,12 +93,12 @@ impl Netns {
     /// The namespace of a process, by its id in the pid namespace of the caller: `/proc/PID/ns/net`.
     ///
     /// # Errors
-    /// As [`Netns::open`]. `EACCES` needs `CAP_SYS_PTRACE` or the same user.
+    /// As [`Netns::open`]; `EACCES` without `CAP_SYS_PTRACE` for a process of another user.
     pub fn of_pid(pid: u32) -> Result<Self> {
         Self::open(&PathBuf::from(format!("/proc/{pid}/ns/net")))
     }
 
-    /// Takes a descriptor that another component opened or another process sent.
+    /// Takes ownership of a descriptor that another component opened or another process sent.
     ///
     /// # Errors
     /// It is not a network namespace.
@@ -112,19 +111,18 @@ impl Netns {
     /// (`/proc/self` would be the main thread's.)
     ///
     /// # Errors
-    /// As [`Netns::open`]: `/proc` is not mounted.
+    /// As [`Netns::open`], if `/proc` is not mounted.
     pub fn current() -> Result<Self> {
         Self::open(Path::new("/proc/thread-self/ns/net"))
     }
 
     /// A new, empty namespace: `unshare(CLONE_NEWNET)` on a thread that ends immediately.
     ///
-    /// Nothing is created on a file system. The kernel deletes it with the last descriptor, process or socket in it,
-    /// so also when this process is killed. `lo` exists and is down, as the kernel creates it.
+    /// Nothing is created on a file system. The kernel deletes the namespace after the last descriptor, process or socket
+    /// that refers to it is closed, so also if this process is killed. `lo` exists and is down, as the kernel creates it.
     ///
     /// # Errors
-    /// `EPERM` without `CAP_SYS_ADMIN` ([`Error::is_permission`]); `ENOSPC` when
-    /// `user.max_net_namespaces` is reached.
+    /// `EPERM` without `CAP_SYS_ADMIN` ([`Error::is_permission`]); `ENOSPC` if `user.max_net_namespaces` is reached.
     pub fn create() -> Result<Self> {
         on_new_thread(OPEN, || {
             unshare(CloneFlags::CLONE_NEWNET)
@@ -142,8 +140,8 @@ impl Netns {
         self.id
     }
 
-    /// The cookie of the namespace, unique until the machine is restarted, unlike the inode, which is reused.
-    /// `None`: the kernel has none (before 5.14).
+    /// The cookie of the namespace (`getsockopt(SO_NETNS_COOKIE)`), unique until the machine is restarted, unlike the inode,
+    /// which is reused. `None` if the kernel is older than 5.14.
     ///
     /// # Errors
     /// As [`Netns::run`]; a socket cannot be opened in the namespace.
@@ -162,7 +160,7 @@ impl Netns {
         }
     }
 
-    /// A path that other processes can use to open it while this value lives: `/proc/PID/fd/N`.
+    /// A path by which other processes can open the namespace while this value exists: `/proc/PID/fd/N`.
     #[must_use]
     pub fn path(&self) -> PathBuf {
         PathBuf::from(format!(
@@ -172,7 +170,7 @@ impl Netns {
         ))
     }
 
-    /// How it was opened: the path, for messages.
+    /// The path by which it was opened, or a description, for messages.
     #[must_use]
     pub fn origin(&self) -> &Path {
         &self.origin
@@ -194,13 +192,13 @@ impl Netns {
         })
     }
 
-    /// The reason why this namespace is not separate from the host or the caller: it is that of the process or of the
-    /// calling thread, the machine's initial one, or that of process 1. `None` for every other namespace.
+    /// The reason why this namespace is not separate from the host or the caller: it is the namespace of the process or of
+    /// the calling thread, the initial namespace of the machine, or that of process 1. `None` for every other namespace.
     ///
-    /// The comparison with process 1 is an additional check, for callers that run in a namespace of their own: it
-    /// needs `CAP_SYS_PTRACE`, and on kernels older than 6.18 it is the only way to identify the host's namespace
-    /// from outside. If it may not be read, the other checks decide alone; a program that runs on the host still
-    /// detects its own namespace.
+    /// The comparison with process 1 is an additional check, for callers that run in a namespace of their own: it needs
+    /// `CAP_SYS_PTRACE`, and on kernels older than 6.18 it is the only way to identify the host's namespace from another
+    /// one. Without permission for it, the other checks decide alone; a program that runs on the host still detects its own
+    /// namespace.
     ///
     /// # Errors
     /// The namespace of the caller cannot be read, so that nothing can be compared.
@@ -226,13 +224,13 @@ impl Netns {
     /// stays in the namespace. A nested call for the same namespace runs on the current thread.
     ///
     /// # Errors
-    /// `EPERM` without `CAP_SYS_ADMIN` over the namespace; `EAGAIN` when no thread can be created. `f` was not called
-    /// then.
+    /// `EPERM` without `CAP_SYS_ADMIN` over the namespace; `EAGAIN` if no thread can be created. In both cases `f` was not
+    /// called.
     ///
     /// # Panics
     /// A panic of `f` is resumed in the caller.
     pub fn run<T: Send>(&self, f: impl FnOnce() -> T + Send) -> Result<T> {
-        // A nested call: this thread is in the namespace already.
+        // In a nested call this thread is already in the namespace.
         if ENTERED.get() == Some(self.id) {
             return Ok(f());
         }

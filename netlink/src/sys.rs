@@ -2,7 +2,7 @@
 //!
 //! # Safety
 //!
-//! This module and the crate weir-bpf are the only ones that may use `unsafe`. For every block below, these hold:
+//! Only this module and the crate weir-bpf may use `unsafe`. For every block below, these conditions hold:
 //!
 //! - a descriptor is passed as [`BorrowedFd`], so it is open during the call and nothing here closes it;
 //! - memory that the kernel writes is owned by the calling function, is at least as large as the kernel was told, and
@@ -21,13 +21,12 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use neli::socket::NlSocket;
 
-/// The kind of a namespace: `ioctl(fd, NS_GET_NSTYPE)`.
+/// The type of a namespace: `ioctl(fd, NS_GET_NSTYPE)`. Since 4.11.
 ///
-/// The answer is one of the `CLONE_NEW*` flags of `clone(2)`.
+/// Returns one of the `CLONE_NEW*` flags of `clone(2)`.
 ///
 /// # Errors
-/// `ENOTTY` when the descriptor is not a namespace, or the kernel is older than
-/// 4.11.
+/// `ENOTTY` if the descriptor is not a namespace, or the kernel is older.
 ///
 /// # References
 /// `linux/nsfs.h`, `ioctl_ns(2)`.

@@ -1,6 +1,6 @@
 //! The transport of datagrams to and from the kernel.
 //!
-//! A trait, so that tests can inject answers that no kernel can be made to give.
+//! [`Transport`] is a trait, so that tests can inject answers that no kernel gives on demand.
 
 use crate::contention::deadline;
 use crate::message::Protocol;
@@ -17,10 +17,10 @@ use std::time::{Duration, Instant};
 /// Deadlines of an exchange with the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patience {
-    /// Deadline of the next datagram of an answer. The kernel handles a request during the send and queues the answer
-    /// in the socket's buffer, so silence means that the answer was lost.
+    /// Time until the next datagram of an answer. The kernel handles a request during the send and queues the answer in
+    /// the socket's buffer, so silence means that the answer was lost.
     pub silence: Duration,
-    /// Deadline of the whole answer: a dump that grows while it is read must end too.
+    /// Time until the end of the whole answer: a dump that grows while it is read must end, too.
     pub whole: Duration,
 }
 
@@ -39,17 +39,16 @@ pub trait Transport {
     /// Sends one datagram. The kernel handles it before this returns.
     ///
     /// # Errors
-    /// As `sendmsg(2)`; `EMSGSIZE` when it is larger than the send buffer: the kernel accepted nothing.
+    /// As `sendmsg(2)`; `EMSGSIZE` if the datagram is larger than the send buffer: the kernel accepted nothing.
     fn send(&self, datagram: &[u8]) -> io::Result<()>;
 
-    /// Receives one datagram and returns its full length, which is more than `buf` holds if it was truncated. Returns
-    /// `EAGAIN` when none arrives within `wait`.
+    /// Receives one datagram and returns its full length, which exceeds the length of `buf` if the datagram was truncated.
     ///
     /// # Errors
-    /// As `recvmsg(2)`; `ENOBUFS` when the kernel had to drop answers.
+    /// As `recvmsg(2)`; `EAGAIN` if no datagram arrives within `wait`; `ENOBUFS` if the kernel had to drop answers.
     fn receive(&self, buf: &mut [u8], wait: Duration) -> io::Result<usize>;
 
-    /// Enlarges the buffers to a datagram of this size and the answers to it. Never shrinks them.
+    /// Enlarges the socket's buffers for a datagram of this size in bytes and the answers to it. Never shrinks them.
     ///
     /// # Errors
     /// As `setsockopt(2)`.
@@ -61,13 +60,13 @@ pub trait Transport {
     /// dump.
     ///
     /// # Errors
-    /// None can be opened there.
+    /// No transport can be opened in that namespace.
     fn reopen(&self) -> Result<Self>
     where
         Self: Sized;
 }
 
-/// An `AF_NETLINK` socket, through neli.
+/// An `AF_NETLINK` socket of the crate neli.
 #[doc(alias = "AF_NETLINK")]
 pub struct NetlinkSocket {
     socket: NlSocket,
@@ -84,12 +83,12 @@ impl std::fmt::Debug for NetlinkSocket {
 
 impl NetlinkSocket {
     /// `socket(AF_NETLINK, SOCK_RAW, PROTOCOL)` with extended acks, in the network namespace of the calling thread.
-    /// For `NETLINK_ROUTE` with strict dumps (`NETLINK_GET_STRICT_CHK`, since 4.20): the kernel filters by table
+    /// For `NETLINK_ROUTE` it enables strict dumps (`NETLINK_GET_STRICT_CHK`, since 4.20): the kernel then filters by table
     /// instead of sending everything.
     ///
     /// # Errors
-    /// `EPROTONOSUPPORT`: the kernel has no such protocol (`CONFIG_NETFILTER_NETLINK`); `ENOPROTOOPT`: a routing socket
-    /// on a kernel older than 4.20; `EMFILE`.
+    /// `EPROTONOSUPPORT` if the kernel has no such protocol (`CONFIG_NETFILTER_NETLINK`); `ENOPROTOOPT` for a routing socket
+    /// on a kernel older than 4.20; `EMFILE` if the process has no free descriptor.
     pub fn open<P: Protocol>() -> Result<Self> {
         Self::of(NlFamily::from(P::NUMBER), P::NAME)
     }
@@ -114,8 +113,8 @@ impl NetlinkSocket {
         self.socket.add_mcast_membership(groups)
     }
 
-    /// Receives one datagram of the kernel. Another process of the namespace with CAP_NET_ADMIN may send to this socket, too;
-    /// such a datagram is not an answer and is dropped.
+    /// Receives one datagram of the kernel. Another process of the namespace with CAP_NET_ADMIN may also send to this socket;
+    /// such a datagram is not an answer and is dropped (`None`).
     fn take(&self, buf: &mut [u8], flags: MsgFlags) -> io::Result<Option<usize>> {
         let mut parts = [IoSliceMut::new(buf)];
         let flags = flags | MsgFlags::MSG_TRUNC;
@@ -136,8 +135,8 @@ const FOREIGN: usize = 4096;
 
 impl Transport for NetlinkSocket {
     fn send(&self, datagram: &[u8]) -> io::Result<()> {
-        // A netlink datagram is accepted as a whole or not at all, and without waiting for room: the kernel's side
-        // has no queue.
+        // The kernel accepts a netlink datagram as a whole or not at all, and without waiting for room: its socket has no
+        // queue.
         self.socket.send(datagram, Msg::DONTWAIT).map(|_| ())
     }
 
@@ -171,7 +170,7 @@ impl Transport for NetlinkSocket {
     }
 
     fn reserve(&self, bytes: usize) -> io::Result<()> {
-        // The kernel counts its own bookkeeping too, hence twice the size.
+        // Twice the size, because the kernel also counts its own data structures.
         resize(self.fd(), bytes.saturating_mul(2))
     }
 
@@ -188,8 +187,8 @@ impl Transport for NetlinkSocket {
     }
 }
 
-/// Enlarges both buffers to `want`; a larger one stays. `SO_*BUFFORCE` needs CAP_NET_ADMIN in the initial namespace;
-/// without it `net.core.wmem_max` is the limit, and a larger datagram is refused with `EMSGSIZE`.
+/// Enlarges both buffers to `want` bytes; a larger buffer remains. `SO_*BUFFORCE` needs CAP_NET_ADMIN in the initial user
+/// namespace; without it `net.core.wmem_max` is the limit, and a larger datagram is refused with `EMSGSIZE`.
 fn resize(fd: BorrowedFd<'_>, want: usize) -> io::Result<()> {
     // socket(7): the kernel doubles the given value, and returns the doubled one.
     let there = want.saturating_mul(2);

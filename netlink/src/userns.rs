@@ -23,13 +23,13 @@ pub enum Owner {
 }
 
 impl Netns {
-    /// The user namespace that owns it.
+    /// The user namespace that owns the network namespace: `ioctl(NS_GET_USERNS)`.
     ///
-    /// A container with a user namespace has its own. A process outside has every capability in it, but the kernel
-    /// accepts some requests only from inside: in legacy tables the match `owner` with users or groups
-    /// (`owner_check` in net/netfilter/xt_owner.c).
+    /// A container with a user namespace has a network namespace that this user namespace owns. A privileged process
+    /// outside has every capability in it, but the kernel accepts some requests only from inside: in legacy tables the
+    /// match `owner` with users or groups (`owner_check` in net/netfilter/xt_owner.c).
     ///
-    /// A kernel before 4.9 does not report the owner; then the answer is [`Owner::Own`].
+    /// A kernel before 4.9 does not report the owner; the result is then [`Owner::Own`].
     ///
     /// # Errors
     /// `/proc` is not mounted.
@@ -59,8 +59,8 @@ impl Netns {
         Ok((found.st_dev, found.st_ino) == (own.st_dev, own.st_ino))
     }
 
-    /// Depth of the owner of the network namespace below the user namespace of this thread: 0 when they are the same,
-    /// 1 for a direct child, as for a container with a user namespace, 2 for a child of that. `None`: the owner is not a
+    /// Depth of the owner of the network namespace below the user namespace of this thread: 0 if they are the same, 1 for
+    /// a direct child, as for a container with a user namespace, 2 for a child of that. `None` if the owner is not a
     /// descendant.
     ///
     /// An unprivileged user who calls `unshare(CLONE_NEWUSER | CLONE_NEWNET)` gets a network namespace that is one

@@ -5,7 +5,7 @@ use super::{AttrSet, Attrs, DecodeError, Path, Step, Target, Writer, path_in};
 use std::marker::PhantomData;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// A kind of payload: how a value becomes bytes and back.
+/// A kind of payload: the conversion between a value and bytes.
 pub trait AttrKind {
     /// The value in Rust.
     type Value: Clone + std::fmt::Debug + PartialEq;
@@ -23,7 +23,7 @@ pub trait AttrKind {
     /// The length is wrong, or the content does not match this kind.
     fn decode(bytes: &[u8]) -> Result<Self::Value, DecodeError>;
 
-    /// The path to the attribute inside that the kernel points at. `around` is the run of attributes that contains this one.
+    /// The path to a target inside this attribute. `around` is the sequence of attributes that contains this one.
     fn path(_bytes: &[u8], _target: Target, _around: &[u8]) -> Option<Path> {
         None
     }
@@ -112,7 +112,7 @@ impl AttrKind for Str {
 /// Uninterpreted bytes (`NLA_BINARY`).
 #[doc(alias = "nla_put")]
 pub type Bytes = Opaque<false>;
-/// Attributes whose declaration depends on a sibling, such as the data of an expression on its name.
+/// Nested attributes whose declaration depends on a sibling, such as the data of an expression on its name.
 pub type RawNest = Opaque<true>;
 
 /// Uninterpreted bytes; `NESTED`: they are attributes, written with `NLA_F_NESTED`.
@@ -203,9 +203,9 @@ impl<T: AttrSet, const N: u16> AttrKind for ListOf<T, N> {
     }
 }
 
-/// Values for property tests; has no requirements unless the feature `testing` is on.
+/// Values for property tests; has no requirements unless the feature `testing` is enabled.
 pub trait Arbitrary: Sized {
-    /// Any value, unknown attributes excepted.
+    /// Any value without unknown attributes.
     #[cfg(feature = "testing")]
     fn arbitrary() -> proptest::strategy::BoxedStrategy<Self>;
 }

@@ -1,6 +1,9 @@
 //! The declaration of attribute sets.
 
-/// Declares a set of attributes: `field: Kind = C_NAME number,`.
+/// Declares a set of attributes, one line each: `field: Kind = C_NAME number,`.
+///
+/// Every field is an `Option`, `None` if the attribute is absent. The struct implements [`AttrSet`](crate::attr::AttrSet), and
+/// each `C_NAME` is an associated constant.
 ///
 /// ```
 /// use weir_netlink::attr::{AttrSet, Be32, Str, Writer};
@@ -121,7 +124,7 @@ macro_rules! attribute_strategy {
     };
 }
 
-/// Without the feature there is no generator.
+/// Without the feature `testing` there is no generator.
 #[cfg(not(feature = "testing"))]
 #[macro_export]
 #[doc(hidden)]

@@ -1,9 +1,9 @@
 //! Netlink attributes, declared once.
 //!
 //! [`attributes!`](crate::attributes) takes one line per attribute: field, [`AttrKind`] (type *and byte order*), C name,
-//! number. The macro derives from it the struct, encoding, decoding, the path that an error offset points at, the list
-//! that a test compares with the system's headers, and (feature `testing`) a generator of values. Fields are encoded
-//! in the order of their lines, which is the order in which tools such as `nft` write them.
+//! number. The macro derives from it the struct, encoding, decoding, the path for an error offset, the list that a test
+//! compares with the system's headers, and (feature `testing`) a generator of values. Fields are encoded in the order of
+//! their lines, which is the order in which tools such as `nft` write them.
 //!
 //! Attributes that a declaration does not name are kept in `unknown` and written back.
 
@@ -25,17 +25,17 @@ pub use read::{Attr, Attrs, DecodeError};
 pub use text::{bytes_of, text_of};
 pub use write::{EncodeError, Writer};
 
-/// `NLA_F_NESTED` (`linux/netlink.h`): the payload is attributes.
+/// `NLA_F_NESTED` (`linux/netlink.h`): the payload consists of attributes.
 pub const NLA_F_NESTED: u16 = 1 << 15;
-/// `NLA_F_NET_BYTEORDER`: the payload is in network order. Of nfnetlink's families only ipset sets it, and it refuses
-/// integers without it.
+/// `NLA_F_NET_BYTEORDER` (`linux/netlink.h`): the payload is in network order. Of nfnetlink's subsystems only ipset sets it,
+/// and refuses integers without it.
 pub const NLA_F_NET_BYTEORDER: u16 = 1 << 14;
-/// `NLA_TYPE_MASK`: masks out the flags.
+/// `NLA_TYPE_MASK` (`linux/netlink.h`): the bits of the number, without the flags.
 pub const NLA_TYPE_MASK: u16 = !(NLA_F_NESTED | NLA_F_NET_BYTEORDER);
-/// `NLA_HDRLEN`: length and type.
+/// `NLA_HDRLEN` (`linux/netlink.h`): the size of length and type in bytes.
 pub const NLA_HDRLEN: usize = 4;
 
-/// The number of an attribute, with its flags, and its payload: kept because no declaration names it.
+/// An attribute that no declaration names: its number with its flags, and its payload.
 pub type Unknown = (u16, Vec<u8>);
 
 /// A declared set of attributes.
@@ -46,13 +46,13 @@ pub trait AttrSet: Arbitrary + Clone + std::fmt::Debug + PartialEq + 'static {
     /// Writes every field that is set, then the unknown attributes.
     fn encode(&self, w: &mut Writer);
 
-    /// Reads a run of attributes.
+    /// Reads a sequence of attributes.
     ///
     /// # Errors
     /// A truncated or overlong attribute, or a payload that does not match its kind.
     fn decode(bytes: &[u8]) -> Result<Self, DecodeError>;
 
-    /// The path from this set to the attribute that the kernel points at.
+    /// The path from this set to the target of an extended ack; `None` if it is not in these attributes.
     fn path(bytes: &[u8], target: Target) -> Option<Path>;
 
     /// The C name of one attribute.

@@ -4,7 +4,7 @@ use super::{AttrKind, DecodeError, NLA_F_NET_BYTEORDER, Path, Target, Writer};
 use std::marker::PhantomData;
 use std::net::IpAddr;
 
-/// Another kind, written with `NLA_F_NET_BYTEORDER`. Decoding ignores the flag.
+/// The kind `K`, written with `NLA_F_NET_BYTEORDER`. Decoding ignores the flag.
 #[derive(Clone, Copy, Debug)]
 pub struct NetOrder<K>(PhantomData<K>);
 

@@ -17,7 +17,7 @@ pub enum Step {
     },
     /// An element of a list, from 0.
     Element(usize),
-    /// The owner of the attributes below: the name of an expression.
+    /// The name of the expression that the attributes below belong to.
     Kind(String),
     /// A required attribute that is missing.
     Missing {
@@ -66,7 +66,7 @@ impl Path {
         self.steps.is_empty()
     }
 
-    /// The values that the kernel accepts there, if it reported them (`NLMSGERR_ATTR_POLICY`, since 5.10).
+    /// The values that the kernel accepts for the attribute, if it reported them (`NLMSGERR_ATTR_POLICY`, since 5.10).
     #[must_use]
     pub fn policy(&self) -> Option<&PolicyAttrs> {
         self.policy.as_deref()
@@ -107,18 +107,18 @@ impl fmt::Display for Path {
     }
 }
 
-/// The location that the kernel points at, relative to a run of attributes.
+/// The location of an error in the kernel's extended ack, relative to a sequence of attributes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Target {
-    /// Offset in the run: `NLMSGERR_ATTR_OFFS`, or the start of the nest in which an attribute is missing
-    /// (`NLMSGERR_ATTR_MISS_NEST`). `None`: the run itself.
+    /// Offset in the sequence in bytes: `NLMSGERR_ATTR_OFFS`, or the start of the nested attribute in which an attribute is
+    /// missing (`NLMSGERR_ATTR_MISS_NEST`). `None` is the sequence itself.
     pub offset: Option<usize>,
     /// The number of the missing attribute: `NLMSGERR_ATTR_MISS_TYPE`.
     pub missing: Option<u32>,
 }
 
 impl Target {
-    /// The target at an offset of the run.
+    /// The target at an offset of the sequence.
     #[must_use]
     pub fn byte(offset: usize) -> Self {
         Self {
@@ -127,7 +127,7 @@ impl Target {
         }
     }
 
-    /// The target relative to `start` bytes into the run; `None` when it lies before that.
+    /// The same target relative to the position `start` of the sequence; `None` if it lies before that.
     #[must_use]
     pub fn after(self, start: usize) -> Option<Self> {
         let offset = self.offset?.checked_sub(start)?;
@@ -138,7 +138,8 @@ impl Target {
     }
 }
 
-/// The path in a run of attributes: the step that the declaration names, and the path inside that attribute.
+/// The path to a target in a sequence of attributes. `step` returns the step for the index and number of an attribute, `inside`
+/// the path inside of its payload.
 pub fn path_in(
     bytes: &[u8],
     target: Target,
@@ -164,7 +165,7 @@ pub fn path_in(
             offset: None,
             ..target
         });
-        // An error about the attribute itself needs no path inside it, unless something is missing there.
+        // An error about the attribute itself needs no path inside it, unless an attribute is missing there.
         let is_inside = within != Target::default();
         let inner = is_inside.then(|| inside(attr.number, attr.payload, within));
         let inner = inner.flatten().or_else(|| {

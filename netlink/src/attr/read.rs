@@ -8,7 +8,7 @@ use std::fmt;
 pub struct DecodeError {
     /// The path to the attribute, if known.
     pub path: Path,
-    /// What is wrong with it.
+    /// Why it cannot be decoded.
     pub reason: String,
 }
 
@@ -54,11 +54,11 @@ pub struct Attr<'a> {
     pub kind: u16,
     /// Its payload.
     pub payload: &'a [u8],
-    /// Offset of its header in the run of attributes.
+    /// Offset of its header in the bytes that [`Attrs`] iterates over.
     pub offset: usize,
 }
 
-/// Iterates over a run of attributes; ends after the first error.
+/// Iterates over consecutive attributes; ends after the first error, a header with an impossible length.
 #[derive(Clone, Debug)]
 #[doc(alias = "nla_for_each_attr")]
 pub struct Attrs<'a> {
@@ -77,7 +77,7 @@ impl<'a> Attrs<'a> {
     }
 }
 
-/// Splits off the attribute at the front; `None` when its header's length is impossible.
+/// Splits off the first attribute; `None` if the length in its header is impossible.
 fn split(rest: &[u8]) -> Option<(u16, &[u8], usize)> {
     let (len, rest2) = rest.split_first_chunk::<2>()?;
     let (kind, _) = rest2.split_first_chunk::<2>()?;

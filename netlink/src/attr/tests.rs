@@ -93,7 +93,7 @@ fn unknown_attributes_survive() {
     let set = Outer::decode(&bytes).unwrap();
     assert_eq!(set.unknown, vec![(77, vec![1, 2, 3, 4])]);
     assert_eq!(Outer::decode(&encoded(&set)).unwrap(), set);
-    // With the flags of the type: they tell the encoding of the payload.
+    // The flags of the type are kept: they determine the encoding of the payload.
     for flags in [NLA_F_NESTED, NLA_F_NET_BYTEORDER] {
         let number = (77 | flags).to_ne_bytes();
         let bytes = [8, 0, number[0], number[1], 1, 2, 3, 4];

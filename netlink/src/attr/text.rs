@@ -1,13 +1,13 @@
 //! Conversion of names, which may be any bytes, to text and back.
 //!
-//! The kernel compares the names of tables, chains and sets as bytes, and accepts any byte but zero. A name that is not UTF-8 must
-//! neither make a listing fail nor be changed when it is sent back: each byte that is not part of a UTF-8 character is mapped to a
-//! character of a private use area, and that character is mapped back to the byte. Such a character in a name is mapped bytewise,
-//! too, so no two names become the same text.
+//! The kernel compares the names of tables, chains and sets as bytes, and accepts any byte but zero. A name that is not UTF-8
+//! must neither make a listing fail nor be changed when it is sent back: each byte that is not part of a UTF-8 character is
+//! mapped to a character of a private use area, and that character is mapped back to the byte. Such a character in a name is
+//! mapped bytewise, too, so that no two names become the same text.
 
 use std::borrow::Cow;
 
-/// The character for byte 0; those of bytes below 0x80 are never used, because these are ASCII.
+/// The character for byte 0. The characters for bytes below 0x80 are never used, because these bytes are ASCII.
 const FIRST: u32 = 0xf700;
 
 /// The byte that a character represents.
@@ -67,7 +67,7 @@ mod tests {
             assert_eq!(bytes_of(text), text.as_bytes());
         }
         assert_eq!(text_of(b"a\xff"), "a\u{f7ff}");
-        // The character that stands for a byte is another name than the byte.
+        // The character that represents a byte, and the byte itself, are different names.
         assert_ne!(text_of("\u{f7ff}".as_bytes()), text_of(b"\xff"));
     }
 

@@ -8,7 +8,7 @@ use std::fmt;
 pub struct EncodeError {
     /// The attribute's number.
     pub attribute: u16,
-    /// The length it would have, in bytes, header included; at most 65 535 are possible.
+    /// The length that it would have in bytes, including the header; the maximum is 65 535.
     pub length: usize,
 }
 
@@ -52,7 +52,8 @@ impl Writer {
         self.buf.extend_from_slice(bytes);
     }
 
-    /// Appends one attribute, whose payload `body` writes; padded to four bytes, the alignment of the next one.
+    /// Appends one attribute, whose payload `body` writes, and pads it to the next multiple of four bytes. `nested` sets
+    /// `NLA_F_NESTED`.
     pub fn attr(&mut self, number: u16, nested: bool, body: impl FnOnce(&mut Self)) {
         let start = self.buf.len();
         let kind = if nested {
@@ -100,17 +101,17 @@ impl Writer {
         self.buf.is_empty()
     }
 
-    /// Overwrites bytes that were written before, such as a message's length.
+    /// Overwrites bytes that were written earlier, such as a message's length. Has no effect beyond the written bytes.
     pub fn patch(&mut self, at: usize, bytes: &[u8]) {
         if let Some(slot) = self.buf.get_mut(at..at + bytes.len()) {
             slot.copy_from_slice(bytes);
         }
     }
 
-    /// The buffer.
+    /// Returns the written bytes.
     ///
     /// # Errors
-    /// The first value that did not fit.
+    /// The first value that did not fit its attribute.
     pub fn finish(self) -> Result<Vec<u8>, EncodeError> {
         match self.error {
             Some(e) => Err(e),

@@ -7,7 +7,7 @@ use crate::attr::{AttrSet, EncodeError, Path, Target, Writer};
 use crate::{Error, ErrorKind};
 use std::marker::PhantomData;
 
-/// Initial size in bytes; most requests are smaller, a batch grows.
+/// Initial capacity in bytes: most requests are smaller, and a batch grows.
 const ROOM: usize = 256;
 
 /// Messages of one protocol that are sent with one `sendmsg(2)`.
@@ -39,8 +39,8 @@ impl<P> Default for Datagram<P> {
 }
 
 impl<P> Datagram<P> {
-    /// Appends one message and returns its index. `NLM_F_REQUEST` is set; the sequence number is chosen when the
-    /// datagram is sent.
+    /// Appends one message and returns its index. `NLM_F_REQUEST` is added to `flags`; the sequence number is chosen when
+    /// the datagram is sent.
     pub fn push<H, A>(&mut self, kind: u16, flags: u16, header: &H, attrs: &A) -> usize
     where
         H: FamilyHeader<Protocol = P>,
@@ -57,13 +57,13 @@ impl<P> Datagram<P> {
         index
     }
 
-    /// How many messages were pushed.
+    /// Number of messages that were pushed.
     #[must_use]
     pub fn len(&self) -> usize {
         self.messages.len()
     }
 
-    /// Whether there is none.
+    /// Whether no message was pushed.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.messages.is_empty()

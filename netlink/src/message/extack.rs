@@ -16,39 +16,39 @@ crate::attributes! {
         cookie: Bytes = NLMSGERR_ATTR_COOKIE 3,
         /// the policy that the attribute violates; since 5.10
         policy: Nest<PolicyAttrs> = NLMSGERR_ATTR_POLICY 4,
-        /// number of the attribute that is missing; since 6.0
+        /// number of the attribute that is missing; since 6.1
         miss_type: Ne32 = NLMSGERR_ATTR_MISS_TYPE 5,
-        /// offset of the nest in which it is missing
+        /// offset of the nested attribute in which it is missing; since 6.1
         miss_nest: Ne32 = NLMSGERR_ATTR_MISS_NEST 6,
     }
     /// `enum netlink_policy_type_attr` (`linux/netlink.h`): the values that the kernel accepts for an attribute.
     pub struct PolicyAttrs {
         /// `NL_ATTR_TYPE_*`
         kind: Ne32 = NL_POLICY_TYPE_ATTR_TYPE 1,
-        /// signed
+        /// minimum of a signed number
         min_s: Ne64 = NL_POLICY_TYPE_ATTR_MIN_VALUE_S 2,
-        /// signed
+        /// maximum of a signed number
         max_s: Ne64 = NL_POLICY_TYPE_ATTR_MAX_VALUE_S 3,
-        /// unsigned
+        /// minimum of an unsigned number
         min_u: Ne64 = NL_POLICY_TYPE_ATTR_MIN_VALUE_U 4,
-        /// unsigned
+        /// maximum of an unsigned number
         max_u: Ne64 = NL_POLICY_TYPE_ATTR_MAX_VALUE_U 5,
-        /// bytes
+        /// minimum length in bytes
         min_len: Ne32 = NL_POLICY_TYPE_ATTR_MIN_LENGTH 6,
-        /// bytes
+        /// maximum length in bytes
         max_len: Ne32 = NL_POLICY_TYPE_ATTR_MAX_LENGTH 7,
-        /// of nested attributes, in a dump of policies
+        /// index of the policy of nested attributes, in a dump of policies
         policy_idx: Ne32 = NL_POLICY_TYPE_ATTR_POLICY_IDX 8,
         /// the highest attribute number of that policy
         policy_maxtype: Ne32 = NL_POLICY_TYPE_ATTR_POLICY_MAXTYPE 9,
-        /// bits that may be set
+        /// bits that may be set in a bit field
         bitfield32_mask: Ne32 = NL_POLICY_TYPE_ATTR_BITFIELD32_MASK 10,
-        /// bits that may be set
+        /// bits that may be set in an unsigned number
         mask: Ne64 = NL_POLICY_TYPE_ATTR_MASK 12,
     }
 }
 
-/// `enum netlink_attribute_type`, from 0, without `NL_ATTR_TYPE_`.
+/// The names of `enum netlink_attribute_type`, from 0, without `NL_ATTR_TYPE_`.
 pub const NL_ATTR_TYPES: [&str; 18] = [
     "INVALID",
     "FLAG",
@@ -145,7 +145,7 @@ impl Ack {
         Some(ack)
     }
 
-    /// The location that the kernel points at, relative to the start of the request.
+    /// The location that the extended ack refers to, relative to the start of the request.
     pub(crate) fn target(&self) -> Target {
         let missing = self.attrs.miss_type;
         let offset = match missing {

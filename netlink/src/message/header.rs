@@ -3,7 +3,7 @@
 use super::number::NLMSG_ALIGNTO;
 use crate::attr::{Be16, Ne16, Ne32, U8, Writer};
 
-/// A netlink protocol: its families share one socket.
+/// A netlink protocol, whose families share one socket.
 pub trait Protocol {
     /// The last argument of `socket(AF_NETLINK, SOCK_RAW, ...)`.
     const NUMBER: i32;
@@ -34,14 +34,14 @@ impl Protocol for Rtnetlink {
 pub trait FamilyHeader: Sized {
     /// The protocol whose sockets carry it.
     type Protocol: Protocol;
-    /// `sizeof`, in bytes. The attributes begin at the next multiple of four.
+    /// `sizeof` of the struct in bytes. The attributes begin at the next multiple of four.
     const SIZE: usize;
-    /// Offset of the attributes.
+    /// Offset of the attributes from the start of the struct in bytes.
     const ATTRS: usize = Self::SIZE.next_multiple_of(NLMSG_ALIGNTO);
 
     /// Appends the struct; bytes that no field covers are zero.
     fn write(&self, w: &mut Writer);
-    /// Reads the struct off the front; `None` when the bytes are too short.
+    /// Reads the struct from the start of the bytes; `None` if they are too short.
     fn read(bytes: &[u8]) -> Option<Self>;
 
     /// The struct and the attributes after it.
@@ -99,7 +99,7 @@ macro_rules! structs {
 }
 
 structs! {
-    /// `struct nfgenmsg` (`linux/netfilter/nfnetlink.h`): everything of netfilter.
+    /// `struct nfgenmsg` (`linux/netfilter/nfnetlink.h`): all messages of netfilter.
     #[doc(alias = "nfgenmsg")]
     pub struct NfGenMsg: Netfilter = "struct nfgenmsg" 4 {
         /// `NFPROTO_*`
@@ -126,7 +126,7 @@ structs! {
         index: Ne32 = ifi_index 4,
         /// `IFF_*`
         flags: Ne32 = ifi_flags 8,
-        /// which flags are changed
+        /// mask of the flags that a request changes
         change: Ne32 = ifi_change 12,
     }
     /// `struct ifaddrmsg` (`linux/if_addr.h`): addresses.
@@ -140,7 +140,7 @@ structs! {
         flags: U8 = ifa_flags 2,
         /// `RT_SCOPE_*`
         scope: U8 = ifa_scope 3,
-        /// of the link
+        /// index of the link
         index: Ne32 = ifa_index 4,
     }
     /// `struct rtmsg` (`linux/rtnetlink.h`): routes.
@@ -192,7 +192,7 @@ structs! {
         index: Ne32 = tcm_ifindex 4,
         /// its handle: major and minor number, 16 bits each
         handle: Ne32 = tcm_handle 8,
-        /// handle of what it is attached to; `TC_H_ROOT`, `TC_H_INGRESS`
+        /// handle to which it is attached: `TC_H_ROOT`, `TC_H_INGRESS`, or that of a qdisc or class
         parent: Ne32 = tcm_parent 12,
         /// of a filter: priority in the upper 16 bits, protocol in network order in the lower
         info: Ne32 = tcm_info 16,

@@ -1,7 +1,7 @@
 //! Messages: `struct nlmsghdr`, the family header, attributes.
 //!
-//! Common to every family. A family adds its header ([`FamilyHeader`]), its message numbers and its attribute sets;
-//! only [`Datagram::push`] writes messages, and a received one is a [`Message`].
+//! This module is common to every family. A family adds its header ([`FamilyHeader`]), its message numbers and its attribute
+//! sets. Only [`Datagram::push`] writes messages; a received message is a [`Message`].
 
 mod datagram;
 mod extack;
@@ -28,8 +28,8 @@ use crate::attr::{
 };
 use crate::{Error, Result};
 
-/// C expressions and the values that this layer uses for them: message numbers, flags and attributes, sizes of
-/// structs and offsets in them. A test compares each with the system's headers.
+/// C expressions and their values in this module: message numbers, flags and attributes, sizes of structs and offsets in
+/// them. A test compares each with the system's headers.
 #[must_use]
 pub fn constants() -> Vec<(&'static str, i64)> {
     let layout = [
@@ -117,7 +117,7 @@ pub(crate) fn u32_at(b: &[u8], at: usize) -> Option<u32> {
     b.get(at..at + 4)?.try_into().ok().map(u32::from_ne_bytes)
 }
 
-/// Splits the first message off a datagram; `None` when it is truncated.
+/// Splits off the first message of a datagram; `None` if it is truncated.
 fn split(datagram: &[u8]) -> Option<(Received<'_>, &[u8])> {
     let length = usize::try_from(u32_at(datagram, NLMSG_LEN)?).ok()?;
     let received = Received {
@@ -132,7 +132,7 @@ fn split(datagram: &[u8]) -> Option<(Received<'_>, &[u8])> {
     Some((received, rest))
 }
 
-/// Walks every message of a datagram.
+/// Calls `f` for every message of a datagram.
 pub(crate) fn each(
     datagram: &[u8],
     what: &str,

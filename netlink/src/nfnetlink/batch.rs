@@ -29,8 +29,8 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// An empty batch for a subsystem; with a generation, it is committed only if the ruleset
-    /// still has that generation (`NFNL_BATCH_GENID`, since 4.12), and fails with `ERESTART` otherwise.
+    /// An empty batch for a subsystem (`NFNL_SUBSYS_*`). With a generation, the kernel commits it only if the ruleset still has
+    /// that generation, and refuses it with `ERESTART` otherwise (`NFNL_BATCH_GENID`, since 4.12).
     #[must_use]
     pub fn new(subsystem: u16, generation: Option<u32>) -> Self {
         let mut batch = Self {
@@ -62,7 +62,7 @@ impl Batch {
             .saturating_sub(1)
     }
 
-    /// How many messages were pushed.
+    /// Number of messages that were pushed.
     #[must_use]
     pub fn len(&self) -> usize {
         self.datagram.len().saturating_sub(1)
@@ -94,13 +94,13 @@ impl Batch {
 }
 
 impl<T: Transport> Socket<T> {
-    /// Sends a batch and reads every answer to it. An empty batch changes nothing and returns after a pending commit
-    /// of another writer: both take the lock of the subsystem.
+    /// Sends a batch and reads every answer to it. An empty batch changes nothing; it returns after a pending commit of
+    /// another writer, since both take the lock of the subsystem.
     ///
     /// # Errors
-    /// The inner error: the refused messages, in their order; nothing of the batch is in force. The outer one states
-    /// it ([`Error::in_force`]): no, when the batch could not be sent; unknown, when it was sent and an answer
-    /// was lost or cannot be decoded.
+    /// The inner error contains the refused messages, in their order; nothing of the batch is in force. For the outer error,
+    /// [`Error::in_force`] is no if the batch could not be sent, unknown if it was sent and an answer was lost or cannot be
+    /// decoded.
     pub fn commit(&mut self, batch: Batch) -> Result<Result<(), Vec<Refusal>>> {
         let what = "a batch";
         let len = batch.len();

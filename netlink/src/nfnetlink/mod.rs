@@ -1,13 +1,13 @@
-//! nfnetlink: the netlink family of netfilter, with a synchronous interface.
+//! nfnetlink: the netlink protocol of netfilter, with a synchronous interface.
 //!
 //! [`Socket`] sends one request, several [`Requests`] or one [`Batch`], and reads every answer before it returns. A
 //! batch is sent as one datagram: the kernel commits it inside `sendmsg(2)`, all or nothing.
 //!
-//! Why not neli's router on top of its socket: it drops the extended ack, sends one message per call and hides
+//! neli's router on top of its socket is not used, because it drops the extended ack, sends one message per call and hides
 //! interrupted dumps. Only its `NlSocket` is used.
 //!
-//! Every exchange has a deadline ([`Patience`](crate::Patience)). An answer that was lost, or that cannot be read, is an error of its
-//! exchange and says whether the change is in force ([`InForce`](crate::InForce)).
+//! Every exchange has a deadline ([`Patience`](crate::Patience)). An answer that was lost, or that cannot be read, is an error
+//! of its exchange, which reports whether the change is in force ([`InForce`](crate::InForce)).
 
 mod batch;
 mod number;
@@ -30,8 +30,8 @@ use crate::transport::NetlinkSocket;
 /// A socket of `NETLINK_NETFILTER`.
 pub type Socket<T = NetlinkSocket> = crate::socket::Socket<T, Netfilter>;
 
-/// C expressions and the values that this module uses for them: message numbers, flags and attributes, sizes of
-/// headers and offsets in them. A test compares each with the system's headers.
+/// C expressions and their values in this module: message numbers, flags and attributes, sizes of headers and offsets in
+/// them. A test compares each with the system's headers.
 #[must_use]
 pub fn constants() -> Vec<(&'static str, i64)> {
     let common = crate::message::constants().into_iter();

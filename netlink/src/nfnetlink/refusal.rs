@@ -5,19 +5,19 @@ use crate::message::{FamilyHeader, NfGenMsg, Sent};
 use crate::socket::Refused;
 use crate::{Error, ErrorKind};
 
-/// The refusal of one message of a [`Batch`](super::Batch), of which nothing is in force then, or of
-/// [`Requests`](super::Requests), of which the other ones are in force.
+/// The refusal of one message: of a [`Batch`](super::Batch), of which nothing is then in force, or of
+/// [`Requests`](super::Requests), of which the others are in force.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// Index of the pushed message, from 0; `None` when a batch as a whole was refused.
+    /// Index of the pushed message, from 0; `None` if the batch as a whole was refused.
     pub index: Option<usize>,
-    /// Positive errno; the private errnos of a subsystem are above 4096.
+    /// Positive errno; the private errnos of ipset are above 4096.
     pub errno: i32,
     /// The extended ack text.
     pub extack: Option<String>,
-    /// Path to the attribute that the kernel points at, or that is missing.
+    /// Path to the attribute that the extended ack refers to, or reports as missing.
     pub attribute: Option<Path>,
-    /// The message's attributes as the kernel returned them. ipset modifies them.
+    /// The message's attributes as the kernel repeated them. ipset modifies them.
     pub echo: Vec<u8>,
 }
 

@@ -8,7 +8,7 @@ use crate::socket::Refused;
 use crate::transport::Transport;
 use crate::{Error, InForce, Result};
 
-/// Requests without a batch around them: each one succeeds or fails on its own.
+/// Requests that are no batch: each one succeeds or fails on its own.
 #[derive(Debug)]
 pub struct Requests {
     subsystem: u16,
@@ -52,12 +52,12 @@ impl Requests {
 }
 
 impl<T: Transport> Socket<T> {
-    /// Sends the requests in one datagram and reads the answer to each. Returns the refused ones in their order; the
+    /// Sends the requests in one datagram and reads the answer to each. Returns the refused requests in their order; the
     /// others are in force.
     ///
     /// # Errors
-    /// The datagram could not be sent, and nothing is in force; or not every answer could be read, and it is not
-    /// known which requests are in force ([`Error::in_force`]).
+    /// The datagram could not be sent, and nothing is in force; or not every answer could be read, and it is unknown which
+    /// requests are in force ([`Error::in_force`]).
     pub fn exchange(&mut self, requests: Requests, what: &str) -> Result<Vec<Refusal>> {
         if requests.is_empty() {
             return Ok(Vec::new());

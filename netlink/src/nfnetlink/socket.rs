@@ -18,7 +18,7 @@ pub(super) fn family(family: u8) -> NfGenMsg {
 }
 
 impl<T: Transport> Socket<T> {
-    /// Lists all objects.
+    /// Lists all objects that a request of this message type and family selects.
     ///
     /// # Errors
     /// As [`Socket::list`].
@@ -56,7 +56,7 @@ impl<T: Transport> Socket<T> {
     /// Reads one object.
     ///
     /// # Errors
-    /// As the kernel returns: `ENOENT` if there is none.
+    /// The errno of the kernel, such as `ENOENT` if there is no such object.
     pub fn get<A: AttrSet>(
         &mut self,
         kind: u16,

@@ -8,12 +8,12 @@ use crate::transport::Transport;
 use crate::{Error, Result};
 
 impl<T: Transport, P> Socket<T, P> {
-    /// Lists all objects, one at a time.
+    /// Sends a dump request (`NLM_F_DUMP`) and calls `f` for each object.
     ///
     /// # Errors
-    /// `EINTR` when the list changed during the dump: start again ([`Error::errno`]); `ENOBUFS` when a part of it was
-    /// lost; [`Error::is_timed_out`]; `ENOENT` and others as the kernel answers; the error of `f`. What `f` has
-    /// received until then is incomplete.
+    /// `EINTR` if the list changed during the dump, so that it must be repeated; `ENOBUFS` if a part of it was lost;
+    /// [`Error::is_timed_out`]; the errno of the kernel, such as `ENOENT`; the error of `f`. In each case `f` may have
+    /// received a part of the objects.
     pub fn list<H, A>(
         &mut self,
         request: &Request<'_, H, A>,

@@ -52,8 +52,8 @@ impl Answers {
 }
 
 impl<T: Transport, P> Socket<T, P> {
-    /// Reads the answers to a datagram, until they are complete or none is queued. The kernel works inside the send:
-    /// every answer is queued by now.
+    /// Reads the answers to a datagram until they are complete or none is queued. The kernel handles the datagram inside
+    /// `sendmsg(2)`, so every answer is already queued.
     pub(crate) fn answers(
         &mut self,
         sent: &Sent,

@@ -16,10 +16,10 @@ use std::io;
 use std::marker::PhantomData;
 use std::time::Instant;
 
-/// Datagrams of a dump are at most 32 KiB; an error repeats the refused message, whose largest attribute has at most
-/// 64 KiB.
+/// Size of the receive buffer of a thread in bytes. Datagrams of a dump have at most 32 KiB; an error repeats the refused
+/// message, whose largest attribute has at most 64 KiB.
 const RECEIVE_BUFFER: usize = 128 * 1024;
-/// Initial size of the buffers of every socket; a larger datagram enlarges them.
+/// Initial size of the kernel's buffers of every socket in bytes; a larger datagram enlarges them.
 const DEFAULT_SOCKET_BUFFER: usize = 128 * 1024;
 
 /// How many lost answers are skipped to find a refusal after them. The kernel reports each loss once.
@@ -41,8 +41,8 @@ thread_local! {
 #[derive(Debug)]
 pub struct Socket<T, P> {
     transport: T,
-    /// The last sequence number that was used. No two messages of a socket have the same, so a late answer is never
-    /// taken for the answer to another request.
+    /// The last sequence number that was used. No two messages of a socket have the same number, so a late answer is never
+    /// mistaken for the answer to another request.
     seq: u32,
     /// True if a request was sent and its answer was not read completely.
     unread: bool,
@@ -128,7 +128,7 @@ impl<T: Transport, P> Socket<T, P> {
         Ok(twin)
     }
 
-    /// Enlarges the buffer to answers of this size, after [`Error::errno`] was `ENOBUFS`. Never shrinks it.
+    /// Enlarges the socket's buffers for answers of this size in bytes, for use after `ENOBUFS`. Never shrinks them.
     ///
     /// # Errors
     /// As `setsockopt(2)`.
@@ -143,8 +143,8 @@ impl<T: Transport, P> Socket<T, P> {
         Ok(())
     }
 
-    /// Assigns sequence numbers to the messages of a datagram and sends it. A reported send error is not final: if
-    /// the kernel answers, the datagram was sent.
+    /// Assigns sequence numbers to the messages of a datagram and sends it. An error of the send is not final: if the kernel
+    /// answers, the datagram was sent.
     pub(crate) fn post(
         &mut self,
         operation: &str,
@@ -177,7 +177,7 @@ impl<T: Transport, P> Socket<T, P> {
         first
     }
 
-    /// Reads answers left by an earlier request: while a dump is unfinished, the kernel starts no other (`EBUSY`).
+    /// Reads the remaining answers to an earlier request: while a dump is unfinished, the kernel starts no other (`EBUSY`).
     fn read_leftovers(&mut self, operation: &str, what: &str) -> Result<()> {
         let fail = |e: io::Error| Error::io(operation, what, &e);
         let mut losses = 0;

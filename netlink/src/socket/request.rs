@@ -1,4 +1,4 @@
-//! One request that is answered by an acknowledgement, with objects before it.
+//! One request, which the kernel answers with objects and an acknowledgement.
 
 use super::{ANSWER, Deadline, Socket};
 use crate::attr::AttrSet;
@@ -11,7 +11,7 @@ use crate::{Error, InForce, Result};
 pub struct Request<'a, H, A> {
     /// `nlmsg_type`
     pub kind: u16,
-    /// `NLM_F_*`, besides those that the exchange sets.
+    /// `NLM_F_*` besides the flags that the exchange sets.
     pub flags: u16,
     /// The family header.
     pub header: H,
@@ -49,10 +49,10 @@ impl<'a, H: FamilyHeader, A: AttrSet> Request<'a, H, A> {
 }
 
 impl<T: Transport, P> Socket<T, P> {
-    /// A request that changes nothing: returns the objects that answer it.
+    /// Sends a request that changes nothing, and returns the objects in the answer.
     ///
     /// # Errors
-    /// As the kernel answers: `ENOENT` or `ENODEV` when there is none; [`Error::is_timed_out`].
+    /// The errno of the kernel, such as `ENOENT` or `ENODEV` if there is no such object; [`Error::is_timed_out`].
     pub fn look_up<H, A>(&mut self, request: &Request<'_, H, A>) -> Result<Vec<Message<H>>>
     where
         H: FamilyHeader<Protocol = P>,
@@ -62,11 +62,10 @@ impl<T: Transport, P> Socket<T, P> {
         change.map_err(|e| e.with_in_force(InForce::No))
     }
 
-    /// A change. Returns the objects that the kernel echoes (`NLM_F_ECHO`).
+    /// Sends a change, and returns the objects that the kernel echoes (`NLM_F_ECHO`).
     ///
     /// # Errors
-    /// As the kernel answers. When the answer is lost, it is not known whether the change is in force
-    /// ([`Error::in_force`]).
+    /// The errno of the kernel. If the answer is lost, it is unknown whether the change is in force ([`Error::in_force`]).
     pub fn change<H, A>(&mut self, request: &Request<'_, H, A>) -> Result<Vec<Message<H>>>
     where
         H: FamilyHeader<Protocol = P>,

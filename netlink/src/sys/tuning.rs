@@ -1,18 +1,18 @@
-//! Settings of the process and the machine: the C library's heap, `mallopt(3)`, the effect of a file size limit, `signal(2)`,
-//! and the seed of the kernel's random numbers, `ioctl(2)` on `/dev/urandom`.
+//! Settings of the process and the machine: the heap of the C library (`mallopt(3)`), the effect of the file size limit
+//! (`signal(2)`), and the seed of the kernel's random numbers (`ioctl(2)` on `/dev/urandom`).
 
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 
-/// One heap for all threads, grown in large steps: `mallopt(3)`. Call it before any thread is started.
+/// Makes glibc use one heap for all threads, and grow it in large steps: `mallopt(3)`. Call it before any thread is started.
 ///
-/// For a short-lived process with one worker thread at a time. glibc would give that
-/// thread its own heap, and grow and shrink it by single pages, which costs such a process more system calls
-/// than its work does. Large blocks, as the buffers that sockets receive into, are mapped one by one: most of such
-/// a buffer is never written to, and a page that is not touched costs nothing. Small blocks are merged when they are
-/// freed and not kept in lists, which glibc would merge all at once with every larger block that is freed: a
-/// twentieth of the time of a long listing. It has no effect with another C library.
+/// It is for a short-lived process with one worker thread at a time. glibc would give that thread its own heap, and grow and
+/// shrink it by single pages, which costs such a process more system calls than its work does. Large blocks, such as the
+/// buffers into which sockets receive, are mapped one by one: most of such a buffer is never written to, and an untouched
+/// page costs nothing. Small blocks are merged when they are freed and not kept in lists: glibc would merge these lists all
+/// at once with every larger block that is freed, which takes a twentieth of the time of a long listing. The function has no
+/// effect with another C library.
 pub fn one_heap() {
     #[cfg(target_env = "gnu")]
     // SAFETY: mallopt(3) is an `extern` function that takes two integers and touches no memory of ours. It is not
@@ -50,10 +50,10 @@ struct RandPoolInfo {
     buf: [u8; SEED_BYTES],
 }
 
-/// `ioctl(open("/dev/urandom"), RNDADDENTROPY)`, then `ioctl(fd, RNDRESEEDCRNG)`: mixes `seed` in, counts all its bits as
-/// entropy, and makes every number from then on depend on it.
+/// Seeds the kernel's random numbers: `ioctl(open("/dev/urandom"), RNDADDENTROPY)`, then `ioctl(fd, RNDRESEEDCRNG)`.
 ///
-/// For a machine that resumes from a saved state: without it, each copy of the machine generates the same numbers.
+/// The kernel mixes `seed` in, counts all its bits as entropy, and makes every later number depend on it. It is for a machine
+/// that resumes from a saved state: without it, each copy of the machine generates the same numbers.
 ///
 /// # Errors
 /// `EPERM` without CAP_SYS_ADMIN; `ENOTTY` for a kernel older than 4.17; `ENOENT` without `/dev`.

@@ -1,4 +1,5 @@
-//! `ioctl(2)` for namespaces: the user namespace that owns one, and the network namespace of a socket, also by its cookie.
+//! `ioctl(2)` and `getsockopt(2)` for namespaces: the user namespace that owns a namespace, the network namespace of a socket,
+//! and its cookie.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -6,8 +7,8 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 /// The user namespace that owns a namespace: `ioctl(fd, NS_GET_USERNS)`. Since 4.9.
 ///
 /// # Errors
-/// `EPERM` when the owner is neither the caller's user namespace nor a descendant of it; `ENOTTY` when the descriptor
-/// is not a namespace, or the kernel is older.
+/// `EPERM` if the owner is neither the caller's user namespace nor a descendant of it; `ENOTTY` if the descriptor is not a
+/// namespace, or the kernel is older.
 ///
 /// # References
 /// `linux/nsfs.h`, `ioctl_ns(2)`.
@@ -45,7 +46,7 @@ pub(crate) fn socket_network_namespace(socket: BorrowedFd<'_>) -> io::Result<Own
     Ok(unsafe { OwnedFd::from_raw_fd(netns) })
 }
 
-/// `SO_NETNS_COOKIE` of `asm-generic/socket.h`, which all architectures that Rust's `std` supports use but SPARC.
+/// `SO_NETNS_COOKIE` of `asm-generic/socket.h`, which all architectures that Rust's `std` supports use except SPARC.
 const SO_NETNS_COOKIE: libc::c_int = 71;
 
 /// The cookie of the network namespace that a socket was opened in: `getsockopt(SO_NETNS_COOKIE)`. Since 5.14.

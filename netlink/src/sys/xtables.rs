@@ -27,7 +27,8 @@ const REPLACE_HEADER: usize = 96;
 /// `sizeof(struct xt_counters)`
 const XT_COUNTERS: usize = 16;
 
-/// `socket(AF_INET or AF_INET6, SOCK_RAW, IPPROTO_RAW)`. It stays with the network namespace that it was opened in.
+/// `socket(AF_INET or AF_INET6, SOCK_RAW, IPPROTO_RAW)`. It acts in the network namespace in which it was opened, from any
+/// thread.
 #[derive(Debug)]
 #[doc(alias = "SO_GET_ENTRIES")]
 pub struct RawSocket {
@@ -36,10 +37,10 @@ pub struct RawSocket {
 }
 
 impl RawSocket {
-    /// In the network namespace of the calling thread.
+    /// Opens a socket in the network namespace of the calling thread.
     ///
     /// # Errors
-    /// `EPERM` without CAP_NET_RAW; `EAFNOSUPPORT` without that protocol.
+    /// `EPERM` without `CAP_NET_RAW`; `EAFNOSUPPORT` if the kernel lacks the family.
     pub fn open(is_v6: bool) -> io::Result<Self> {
         let family = match is_v6 {
             true => AddressFamily::Inet6,
@@ -58,11 +59,12 @@ impl RawSocket {
         }
     }
 
-    /// `getsockopt(2)` of the legacy tables and of `ip_set`: reads the request in `value` and writes the answer over it.
-    /// The result is the answer's length.
+    /// `getsockopt(2)` of the legacy tables and of `ip_set`: sends the request in `value` and overwrites it with the answer.
+    /// Returns the length of the answer in bytes.
     ///
     /// # Errors
-    /// The errno of the kernel; `EINVAL` for options of neither subsystem.
+    /// The errno of the kernel, such as `ENOPROTOOPT` if no module handles the option; `EINVAL` for options of other
+    /// subsystems.
     pub fn get(&self, option: i32, value: &mut [u8]) -> io::Result<usize> {
         // Options of other subsystems may contain pointers.
         if !(64..=69).contains(&option) && (option != SO_IP_SET || self.is_v6) {
@@ -82,8 +84,9 @@ impl RawSocket {
         }
     }
 
-    /// `setsockopt(IPT_SO_SET_REPLACE)`: replaces a whole table. `value` is a `struct ipt_replace` with its entries. The
-    /// counters of the old entries are written to `counters`, 16 bytes each, and their number and address to `value`.
+    /// `setsockopt(IPT_SO_SET_REPLACE)`: replaces a whole table. `value` is a `struct ipt_replace` (or `ip6t_replace`) with its
+    /// entries. The kernel writes the counters of the old entries to `counters`, 16 bytes each; this function writes their
+    /// number and address to `value`.
     ///
     /// # Errors
     /// The errno of the kernel: `EAGAIN` if the table does not have as many entries as `counters` has room for.
@@ -95,15 +98,15 @@ impl RawSocket {
         // length of `counters`, which is ours alone during the call.
     }
 
-    /// [`Self::replace`] from inside the user namespace that owns the network namespace: the kernel accepts the match `owner` only
-    /// from a process in it. The socket may have been opened in another user namespace.
+    /// [`Self::replace`] from inside the user namespace that owns the network namespace: the kernel accepts the match `owner`
+    /// only from a process in it. A child process makes the call. The socket may have been opened in another user namespace.
     ///
     /// # Errors
-    /// As [`Self::replace`]; those of `setns(2)`: `EPERM` without `CAP_SYS_ADMIN` there; those of `fork(2)`: `EAGAIN` if the
-    /// limit of processes is reached. Errors without an errno: it is unknown whether the table was replaced, and `counters`
-    /// are not those of the old table. `UnexpectedEof`: the child was killed, or missed the deadline and has exited since,
-    /// so reading the table tells. `TimedOut`: the child is still in the call after [`REPLACE_INSIDE`], and may replace the
-    /// table at any time.
+    /// As [`Self::replace`]; those of `setns(2)`: `EPERM` without `CAP_SYS_ADMIN` in that user namespace; those of `fork(2)`:
+    /// `EAGAIN` if the limit of processes is reached. After an error without an errno, it is unknown whether the table was
+    /// replaced, and `counters` are not those of the old table. `UnexpectedEof`: the child was killed, or missed the deadline
+    /// and has exited since, so reading the table determines whether it was replaced. `TimedOut`: the child is still in the
+    /// call after [`REPLACE_INSIDE`], and may replace the table at any time.
     ///
     /// # References
     /// `setns(2)`, `user_namespaces(7)`, `signal-safety(7)`.
@@ -125,8 +128,8 @@ impl RawSocket {
         self.set(IPT_SO_SET_ADD_COUNTERS, value)
     }
 
-    /// Private: a request to replace a table holds a pointer, which only [`Self::replace`] and [`Self::replace_inside`]
-    /// may set.
+    /// `setsockopt(2)`. It is private because a request to replace a table holds a pointer, which only [`Self::replace`] and
+    /// [`Self::replace_inside`] may set.
     fn set(&self, option: libc::c_int, value: &[u8]) -> io::Result<()> {
         let len = length(value)?;
         // SAFETY: libc takes a pointer and a length, which no safe function offers for these options. The kernel
@@ -174,7 +177,7 @@ fn length(value: &[u8]) -> io::Result<libc::socklen_t> {
 mod tests {
     use super::*;
 
-    /// Before Linux 6.9 the kernel reads as much as a request states, wherever its memory ends.
+    /// Before Linux 6.9 the kernel reads as many bytes as a request states, even beyond the end of its memory.
     #[test]
     fn a_request_of_another_size_than_it_states_is_refused() {
         let refused = |len: usize, stated: u32| {

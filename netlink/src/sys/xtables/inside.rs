@@ -34,7 +34,7 @@ pub const REPLACE_INSIDE: Duration = DEADLINE.saturating_add(GRACE);
 struct Request<'a> {
     user_ns: libc::c_int,
     socket: libc::c_int,
-    /// Write end for the answer: the errno, 0 for success, then the counters.
+    /// Write end of the pipe for the answer: the errno (0 for success), then the counters.
     pipe: libc::c_int,
     level: libc::c_int,
     value: &'a [u8],
@@ -114,7 +114,7 @@ fn call(request: &Request<'_>) -> libc::c_int {
     }
 }
 
-/// Async-signal-safe. False when the parent has closed the pipe.
+/// Writes all bytes to the pipe; false if the parent has closed it. Async-signal-safe.
 fn write_all(pipe: libc::c_int, mut bytes: &[u8]) -> bool {
     while !bytes.is_empty() {
         // SAFETY: write(2) reads at most `bytes.len()` bytes of `bytes`; libc's is async-signal-safe, nix and std do
@@ -129,8 +129,8 @@ fn write_all(pipe: libc::c_int, mut bytes: &[u8]) -> bool {
     true
 }
 
-/// Reads the child's answer until `deadline`; then kills the child. Reaps it unless it is blocked in the system call,
-/// which is not waited for: then its process table entry remains until this process ends.
+/// Reads the child's answer until `deadline`; then kills the child. Reaps it unless it is blocked in the system call: this
+/// function does not wait for that, and the process table entry of the child then remains until this process ends.
 fn answer(
     child: Pid,
     from_child: OwnedFd,
@@ -206,10 +206,10 @@ mod tests {
     use super::*;
 
     const COUNTERS: usize = 32;
-    /// What the parent's counters hold while they are not written.
+    /// The content of the parent's counters until they are written.
     const UNTOUCHED: [u8; COUNTERS] = [0xa5; COUNTERS];
 
-    /// For children that answer through this pipe and make no system call.
+    /// The request of a child that answers through this pipe and does not make the call.
     fn answered_through(to_parent: &OwnedFd) -> Request<'static> {
         Request {
             user_ns: -1,
@@ -221,7 +221,7 @@ mod tests {
         }
     }
 
-    /// The outcome with a child that does this in place of the call, and the counters then.
+    /// The outcome with a child that runs `call` instead of replacing a table, and the counters afterwards.
     fn outcome(
         call: fn(&Request<'_>) -> libc::c_int,
         deadline: Duration,
@@ -296,7 +296,7 @@ mod tests {
         // SAFETY: as in `die`.
         let (late, counters, child) =
             outcome(|_| unsafe { libc::pause() }, Duration::from_millis(50));
-        // The signal ended it, so reading the table tells whether the call took effect.
+        // The signal ended the child, so reading the table determines whether the call took effect.
         assert_eq!(late.unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
         assert!(begun.elapsed() < DEADLINE / 2);
         assert_eq!(counters, UNTOUCHED);
@@ -320,7 +320,7 @@ mod tests {
 
     #[test]
     fn a_child_that_does_not_end_may_still_do_it() {
-        // An open write end is all that the parent sees of a child that is blocked in its system call.
+        // For the parent, an open write end is the same as a child that is blocked in its system call.
         let (from_child, to_parent) = pipe2(nix::fcntl::OFlag::O_CLOEXEC).unwrap();
         let request = answered_through(&to_parent);
         let child = begin(&request, &mut [], |_| die()).unwrap();
