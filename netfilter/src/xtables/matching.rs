@@ -6,7 +6,7 @@ use std::fmt;
 use std::ops::RangeInclusive;
 
 registry! {
-    /// One `-m NAME OPTIONS`. The rule continues when all its options hold.
+    /// One `-m NAME OPTIONS`. The evaluation of the rule continues if all options hold.
     Match: " -m "
     verdicts {}
     chains {}
@@ -26,15 +26,15 @@ registry! {
     Mark(mark::Mark) = mark::KIND;
     /// `-m connmark`: the connection's mark.
     Connmark(mark::Mark) = connmark::KIND;
-    /// `-m state`: the older match on the connection's state; the other conditions are not in it.
+    /// `-m state`: the older match, which has only the state of the connection and no other condition of `conntrack`.
     State(conntrack::Conntrack) = conntrack::STATE, conntrack::state;
-    /// `-m conntrack`: the state of connection tracking.
+    /// `-m conntrack`: state, addresses and other properties of the tracked connection.
     Conntrack(conntrack::Conntrack) = conntrack::KIND;
     /// `-m set`: membership in a set.
     Set(set::SetMatch) = set::KIND;
     /// `-m addrtype`: the kind of the packet's addresses.
     Addrtype(addrtype::Addrtype) = addrtype::KIND;
-    /// `-m comment`: a remark.
+    /// `-m comment`: a comment, which matches every packet.
     Comment(comment::Comment) = comment::KIND;
     /// `-m socket`: an open socket.
     Socket(socket::Socket) = socket::KIND;

@@ -8,11 +8,12 @@
 //!
 //! [`raw`] is the level of the kernel's interface, and follows its headers.
 //!
-//! Rules of others are never written anew: what was read is kept as bytes, and only the offsets of jumps
-//! change. So what weir has no words for, a match of a newer kernel say, survives every change of ours.
+//! Foreign rules are never encoded again: their bytes are kept as they were read, and only the offsets of jumps
+//! change. So a rule that this crate cannot decode, such as one with a match of a newer kernel, survives every change.
 //!
-//! This model and the one in [`nft`](crate::nft) are separate on purpose, and nothing converts one into the other.
-//! They look alike and differ in meaning:
+//! This model and that of [`nft`](crate::nft) are separate on purpose. The engines convert no rule of one model to the other;
+//! only [`nft::compat`](crate::nft::compat) converts what `iptables-nft` wrote to this model. The models look alike and
+//! differ in meaning:
 //!
 //! - `-m owner ! --uid-owner 0` holds for a packet without a socket; `meta skuid != 0` does not.
 //! - A rule here belongs to IPv4 or to IPv6 by its table; a rule of an `inet` table without an address
@@ -20,7 +21,7 @@
 //! - Built-in chains exist with their table and have a policy; base chains are created, with a type, a hook and a
 //!   priority.
 //!
-//! So the desired rules are compiled twice, once for each model, and never translated.
+//! So desired rules are compiled twice, once for each model, and never translated.
 
 mod engine;
 mod entry;

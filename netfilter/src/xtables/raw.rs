@@ -2,7 +2,7 @@
 //!
 //! Wire level: public for tests and for tools that read what the kernel was sent.
 //!
-//! A test compares every one with the system's headers.
+//! A test compares every constant and layout with the system's headers.
 
 use super::structs::{GetEntries, GetInfo, Head, Replace, XtCountersInfo};
 
@@ -178,8 +178,8 @@ pub const XT_CONNTRACK_STATE_RELATED: u16 = 4;
 /// `XT_CONNTRACK_STATE_BIT(IP_CT_NEW)`
 pub const XT_CONNTRACK_STATE_NEW: u16 = 8;
 
-/// Sizes of structures and offsets of their fields as C expressions, and what they are here, for the comparison with the
-/// system's headers.
+/// Sizes of structures and offsets of their fields, as C expressions and their values in this crate, for a test that compares
+/// them with the system's headers.
 #[must_use]
 pub fn layouts() -> Vec<(String, usize)> {
     let mut all = super::structs::layouts();
@@ -205,7 +205,7 @@ pub fn layouts() -> Vec<(String, usize)> {
 /// `sizeof(struct ipt_getinfo)`
 pub(crate) const INFO_SIZE: usize = size_of::<GetInfo>();
 
-/// After its head: the verdict, padded.
+/// Size of a standard target after its head: the verdict, padded.
 pub(super) const STANDARD_SIZE: usize = 8;
-/// After its head: the name, padded.
+/// Size of an error target after its head: the name, padded.
 pub(super) const ERROR_SIZE: usize = 32;

@@ -13,7 +13,7 @@ pub struct Ruleset {
 /// `*NAME` in the text of `iptables-save` or `ip6tables-save`
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Table {
-    /// The family of the packets that it sees.
+    /// The family of the packets that its chains see.
     pub family: XtFamily,
     /// `filter`, `nat`, `mangle`, `raw` or `security`.
     pub name: String,
@@ -124,7 +124,7 @@ impl Chain {
     }
 }
 
-/// Precedes the tables of a family, whose text looks like that of the other one.
+/// The line before the tables of a family, which distinguishes them from those of the other family.
 pub(super) fn family_line(family: XtFamily) -> String {
     format!("# {family}-save\n")
 }
@@ -139,7 +139,8 @@ pub(super) fn declare(out: &mut impl fmt::Write, name: &str, kind: ChainKind) ->
     }
 }
 
-/// A comment before each family's part names the program, because their texts look alike.
+/// Prints the text of `iptables-save` and `ip6tables-save`. A comment before the tables of each family names the program,
+/// because the tables have the same form.
 impl fmt::Display for Ruleset {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut last = None;

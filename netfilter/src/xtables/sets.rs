@@ -28,7 +28,8 @@ pub trait Sets {
     fn name(&self, index: u16) -> Result<Option<String>>;
 }
 
-/// Asks the kernel with `getsockopt(SO_IP_SET)`, in the namespace that the socket was opened in.
+/// Requests names and indexes from the kernel (`getsockopt(SO_IP_SET)`), in the network namespace in which the socket was
+/// opened.
 #[derive(Debug)]
 pub struct SocketSets {
     socket: RawSocket,
@@ -38,7 +39,7 @@ impl SocketSets {
     /// Opens a socket in the network namespace of the calling thread.
     ///
     /// # Errors
-    /// `EPERM` without CAP_NET_RAW.
+    /// `EPERM` without `CAP_NET_RAW`.
     pub fn open() -> Result<Self> {
         let socket = RawSocket::open(false)
             .map_err(|e| Error::io("open", "a raw socket (CAP_NET_RAW)", &e))?;
@@ -79,7 +80,7 @@ impl Sets for SocketSets {
             ..zeroed()
         };
         self.ask(&object, request.as_mut_bytes())?;
-        // A set without addresses is of no family.
+        // A set without addresses has no family.
         let other = match family {
             XtFamily::Ip => libc::AF_INET6,
             XtFamily::Ip6 => libc::AF_INET,
@@ -107,7 +108,7 @@ impl Sets for SocketSets {
     }
 }
 
-/// Assigns indexes in the order in which names are seen: for comparing values without a kernel.
+/// Assigns indexes in the order in which names occur: for comparing values without a kernel.
 #[derive(Debug, Default)]
 pub(super) struct Interned(RefCell<Vec<String>>);
 

@@ -119,7 +119,7 @@ const TABLES: &[(&str, &[usize])] = &[
     ("security", &[1, 2, 3]),
 ];
 
-/// The tables that there are.
+/// The names of all tables.
 pub(super) fn table_names() -> impl Iterator<Item = &'static str> {
     TABLES.iter().map(|(name, _)| *name)
 }
@@ -130,12 +130,12 @@ pub(super) struct Blob {
     pub(super) bytes: Vec<u8>,
     pub(super) hook_entry: [u32; NF_INET_NUMHOOKS],
     pub(super) underflow: [u32; NF_INET_NUMHOOKS],
-    /// For each entry the index of the old one.
+    /// For each entry the index of the old entry from which it keeps the counters.
     pub(super) old: Vec<Option<usize>>,
 }
 
 impl Layout {
-    /// The table as the kernel creates it: with its built-in chains, empty.
+    /// The table as the kernel creates it, with empty built-in chains.
     pub(super) fn untouched(family: XtFamily, name: &str) -> Result<Self> {
         let hooks = TABLES
             .iter()
@@ -201,7 +201,7 @@ impl Layout {
         }
     }
 
-    /// For messages.
+    /// The table as the object of an error.
     fn object(&self) -> String {
         format!("{} table {}", self.family, self.name)
     }
@@ -237,7 +237,7 @@ impl ChainLayout {
         }
     }
 
-    /// The counters of its rules and of its policy begin at 0.
+    /// Sets the counters of its rules and of its policy to 0.
     pub(super) fn zero(&mut self) {
         self.rules.iter_mut().for_each(RuleLayout::zero);
         self.tail = None;

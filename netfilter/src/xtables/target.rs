@@ -23,7 +23,7 @@ registry! {
         /// `-g CHAIN`: continue in a chain without returning.
         Goto = " -g ",
     }
-    /// `REDIRECT`: the destination becomes this machine. Only in `nat`.
+    /// `REDIRECT`: destination NAT to this machine. Only in `nat`.
     Redirect(nat::Nat) = nat::REDIRECT, nat::to_ports;
     /// `MASQUERADE`: the source becomes the address of the outgoing interface. Only in `nat POSTROUTING`.
     Masquerade(nat::Nat) = nat::MASQUERADE, nat::to_ports;
@@ -31,7 +31,7 @@ registry! {
     Snat(nat::Nat) = nat::SNAT, nat::to_source;
     /// `DNAT`: the destination becomes another address or port. Only in `nat`.
     Dnat(nat::Nat) = nat::DNAT, nat::to_destination;
-    /// `TPROXY`: to a local socket, unchanged. Only in `mangle PREROUTING`, for TCP and UDP.
+    /// `TPROXY`: delivers the packet to a local socket without changing it. Only in `mangle PREROUTING`, for TCP and UDP.
     Tproxy(tproxy::Tproxy) = tproxy::KIND;
     /// `MARK`: changes the packet's mark.
     Mark(mark::Xmark) = mark::KIND;
@@ -39,9 +39,9 @@ registry! {
     Connmark(connmark::Connmark) = connmark::KIND;
     /// `NOTRACK`: the old name of `CT --notrack`. Only in `raw`.
     Notrack(ct::Notrack) = ct::NOTRACK;
-    /// `CT`: how connection tracking treats the packet. Only in `raw`.
+    /// `CT`: sets how connection tracking treats the packet. Only in `raw`.
     Ct(ct::Ct) = ct::KIND;
-    /// `SET`: changes sets.
+    /// `SET`: adds the packet's addresses or ports to sets, or deletes them.
     Set(set::SetTarget) = set::KIND;
 }
 
@@ -54,7 +54,7 @@ pub(super) static VERDICTS: [(Target, i32); 4] = [
 ];
 
 impl Target {
-    /// The user chain that it jumps to.
+    /// The user chain to which it jumps or goes.
     #[must_use]
     pub fn chain(&self) -> Option<&str> {
         match self {

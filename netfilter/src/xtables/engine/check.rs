@@ -1,7 +1,7 @@
 //! A dry run of a script against the kernel's features, which changes nothing.
 //!
-//! Asks the kernel for the revision of every match and target in the script. A request that could make it load a
-//! module is not sent, and the answer says so.
+//! The revision of every match and target in the script is requested from the kernel. A request that could load a module is
+//! not sent, and the result names it.
 
 use super::commit::Asked;
 use super::plan::Change;
@@ -20,9 +20,9 @@ use weir_netlink::{Error, Result};
 /// The result of [`XtEngine::check`].
 #[derive(Debug, Default)]
 pub struct Checked {
-    /// What the kernel lacks, in the order of the lines.
+    /// The features that the kernel lacks, in the order of the lines.
     pub lacking: Vec<Error>,
-    /// What could not be determined, and why.
+    /// The features that could not be determined, with the reason.
     pub untold: Vec<String>,
 }
 
@@ -31,8 +31,8 @@ impl<T: XtTransport> XtEngine<T> {
     /// taken as empty.
     ///
     /// # Errors
-    /// The tables cannot be read; a command that cannot be executed, with its line. A feature that the kernel lacks
-    /// is not an error but part of the answer.
+    /// The tables cannot be read; a command that cannot be executed, with its line. A feature that the kernel lacks is not
+    /// an error but part of the result.
     pub fn check(
         &mut self,
         script: &Script,
@@ -91,7 +91,7 @@ pub(super) fn new_rule(command: &Command) -> Option<&Rule> {
     }
 }
 
-/// Asks the kernel only for extensions that are loaded; assumes that it has those that it could load.
+/// Requests only the revisions of extensions that are loaded; assumes that the kernel has those that it could load.
 struct Careful<'a, T> {
     asked: Asked<'a, T>,
     kernel: &'a RunningKernel,

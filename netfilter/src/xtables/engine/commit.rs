@@ -18,20 +18,20 @@ use weir_netlink::xtables::REPLACE_INSIDE;
 use weir_netlink::{Error, ErrorKind, InForce, Result};
 use zerocopy::IntoBytes as _;
 
-/// What a table holds after the kernel answered a replacement with an error.
+/// The content of a table after the kernel answered a replacement with an error.
 enum Found {
     /// The old rules.
     AsBefore,
     /// The new rules.
     Replaced,
-    /// Other rules, or it cannot be read.
+    /// Other rules, or the table cannot be read.
     Neither,
 }
 
-/// A replaced table, with what is needed to restore it.
+/// A replaced table, with the data to restore it.
 struct Done<'a> {
     change: &'a Change,
-    /// For each new entry the index of the old one.
+    /// For each new entry the index of the old entry.
     old: Vec<Option<usize>>,
     /// The counters of the old table.
     counters: Vec<Counters>,
@@ -41,9 +41,9 @@ impl<T: XtTransport> XtEngine<T> {
     /// Replaces the tables of a transaction, each atomically. Returns the number of replaced tables.
     ///
     /// # Errors
-    /// The kernel refused one: those before it are restored. `EAGAIN` when a table changed since it was read.
-    /// [`Error::in_force`]: yes when all are replaced and the counters of rules that are kept could not be restored;
-    /// unknown when the state of a table cannot be determined, or one could not be restored.
+    /// The kernel refused a table: those before it are restored. `EAGAIN` if a table changed since it was read.
+    /// [`Error::in_force`] is yes if all tables are replaced and only the counters of kept rules could not be restored;
+    /// unknown if the state of a table cannot be determined, or a table could not be restored.
     pub fn commit(&mut self, transaction: &Transaction) -> Result<usize> {
         // Every error that does not need the kernel is detected before the first replacement.
         let mut blobs = Vec::new();
@@ -67,7 +67,7 @@ impl<T: XtTransport> XtEngine<T> {
                         return Err(error.with_in_force(InForce::Unknown));
                     }
                     Found::AsBefore => return Err(self.put_back(done, error)),
-                    // The kernel answers this when another program replaced the table first.
+                    // The kernel answers EAGAIN if another program replaced the table first.
                     Found::Neither if e.raw_os_error() == Some(libc::EAGAIN) => {
                         return Err(self.put_back(done, error));
                     }
@@ -92,7 +92,7 @@ impl<T: XtTransport> XtEngine<T> {
         }
     }
 
-    /// Determines the state after a replacement with an error: usually unchanged, but the answer may be lost.
+    /// Reads a table after a replacement with an error. Usually it is unchanged, but the answer may have been lost.
     fn found_out(&mut self, old: &Layout, new: &Layout) -> Found {
         match self.read_table(new.family, &new.name) {
             Ok(now) if now.has_rules_of(old) => Found::AsBefore,
@@ -114,8 +114,9 @@ impl<T: XtTransport> XtEngine<T> {
         })
     }
 
-    /// `old` gets the final counters of the old entries; they are valid when the table was replaced, whatever the
-    /// answer. If they were lost with the answer, they are those that were read before, the best approximation.
+    /// Replaces a table and stores the final counters of its old entries in `old`. They are valid if the table was replaced,
+    /// whatever the answer. If they were lost with the answer, `old` gets the counters that were read before, as an
+    /// approximation.
     fn replace(
         &mut self,
         table: &Layout,
@@ -151,8 +152,8 @@ impl<T: XtTransport> XtEngine<T> {
         replaced
     }
 
-    /// Restores the counters of entries that are kept. If another writer replaced the table in the meantime, the
-    /// entries cannot be matched, and no counters are restored.
+    /// Restores the counters of entries that are kept. If another writer replaced the table meanwhile, the entries cannot be
+    /// matched, and no counters are restored.
     fn add_counters(
         &mut self,
         table: &Layout,
@@ -210,7 +211,7 @@ impl<T: XtTransport> XtEngine<T> {
         failure.map_or(Ok(()), |e| Err(Error::io("restore", object, &e)))
     }
 
-    /// Restores tables, the last one first. The error names those that could not be restored.
+    /// Restores tables, the last one first. The error names the tables that could not be restored.
     fn put_back(&mut self, done: Vec<Done<'_>>, mut error: Error) -> Error {
         for d in done.into_iter().rev() {
             let table = &d.change.old;
@@ -250,7 +251,7 @@ impl<T: XtTransport> XtEngine<T> {
                         " (and {} table {} stays changed: {e})",
                         table.family, table.name
                     );
-                    // Not to be retried: the table is not the one that was planned for.
+                    // EAGAIN would be retried, but the plan was made for another table.
                     if error.errno() == Some(libc::EAGAIN) {
                         error.kind =
                             ErrorKind::Exhausted("another program writes at the same time".into());
@@ -262,18 +263,18 @@ impl<T: XtTransport> XtEngine<T> {
     }
 }
 
-/// The answer of a process that makes the call for us did not come whole ([`weir_netlink::xtables::RawSocket::replace_inside`]). The kernel's own
-/// answers have an errno.
+/// Whether the answer of the child process that makes the call is incomplete
+/// ([`weir_netlink::xtables::RawSocket::replace_inside`]). Answers of the kernel have an errno.
 fn is_cut(e: &io::Error) -> bool {
     e.raw_os_error().is_none()
 }
 
-/// As [`is_cut`], and the child may still be in the call.
+/// As [`is_cut`], if the child may still be in the call.
 fn is_pending(e: &io::Error) -> bool {
     is_cut(e) && e.kind() == io::ErrorKind::TimedOut
 }
 
-/// The option and the `struct xt_get_revision` that ask whether the kernel has an extension.
+/// The option and the `struct xt_get_revision` by which the kernel reports whether it has a revision of an extension.
 pub(crate) fn revision_request(family: XtFamily, part: Part, form: Form) -> (i32, Vec<u8>) {
     let option = match (family, part) {
         (XtFamily::Ip, Part::Match) => IPT_SO_GET_REVISION_MATCH,
@@ -282,7 +283,7 @@ pub(crate) fn revision_request(family: XtFamily, part: Part, form: Form) -> (i32
         (XtFamily::Ip6, Part::Target) => IP6T_SO_GET_REVISION_TARGET,
     };
     let request = XtGetRevision {
-        // Longer names have no answer.
+        // No extension has a longer name.
         name: name_field(form.name).unwrap_or_default(),
         revision: form.revision,
     };
@@ -290,7 +291,7 @@ pub(crate) fn revision_request(family: XtFamily, part: Part, form: Form) -> (i32
     (option, value)
 }
 
-/// Asks the kernel once for each extension.
+/// Requests each revision of an extension only once.
 pub(super) struct Asked<'a, T> {
     pub(super) transport: RefCell<&'a mut T>,
     pub(super) known: RefCell<&'a mut HashMap<(XtFamily, Part, Form), bool>>,
@@ -304,7 +305,7 @@ impl<T: XtTransport> Revisions for Asked<'_, T> {
         let (option, mut value) = revision_request(family, part, form);
         let has = match self.transport.borrow_mut().get(family, option, &mut value) {
             Ok(_) => true,
-            // The kernel has another revision only, or no such extension.
+            // The kernel has only other revisions, or no such extension.
             Err(e) if matches!(e.raw_os_error(), Some(libc::EPROTONOSUPPORT | libc::ENOENT)) => {
                 false
             }
@@ -321,7 +322,7 @@ impl<T: XtTransport> Revisions for Asked<'_, T> {
     }
 }
 
-/// For a whole table the kernel returns only an errno.
+/// Explains the errno of a refused table, for which the kernel gives no other reason.
 fn explain(table: &Layout, e: &io::Error) -> Error {
     let object = format!("{} table {}", table.family, table.name);
     let reason = match e.raw_os_error() {
@@ -337,7 +338,7 @@ fn explain(table: &Layout, e: &io::Error) -> Error {
         None if is_pending(e) => {
             return Error::timed_out("replace", object, REPLACE_INSIDE);
         }
-        // There is no answer that could be malformed.
+        // Without an errno there is no answer, so that it is not malformed.
         None => return Error::exhausted("replace", object, e.to_string()),
         _ => return Error::io("replace", object, e),
     };

@@ -8,11 +8,11 @@ use crate::xtables::Ruleset;
 use crate::xtables::text::Script;
 use weir_netlink::{ErrorKind, InForce, Result};
 
-/// The request.
+/// The desired state, or the script that leads to it.
 pub(super) enum Desired<'a> {
-    /// These rules, and no other owned ones.
+    /// These rules, and no other owned rules.
     Rules(&'a Ruleset, Ownership),
-    /// A script applied to the existing rules; with true, without flushing tables first.
+    /// A script that is applied to the existing rules; true if tables are not flushed first.
     Script(&'a Script, bool),
 }
 
@@ -20,11 +20,11 @@ pub(super) enum Desired<'a> {
 pub(super) struct Change<'a, T: XtTransport> {
     pub(super) engine: &'a mut XtEngine<T>,
     pub(super) desired: Desired<'a>,
-    /// The only table in scope; `None` for all that exist.
+    /// The only table in scope; `None` for all existing tables.
     pub(super) table: Option<TableId>,
-    /// How many tables were replaced, repetitions included.
+    /// Number of replacements of tables, including repetitions.
     pub(super) replaced: usize,
-    /// A child process may still be replacing a table: the state that was read may change.
+    /// Whether a child process may still be replacing a table, so that the state that was read may change.
     pub(super) pending: bool,
 }
 
@@ -61,7 +61,7 @@ impl<T: XtTransport> Converge for Change<'_, T> {
         if absent.is_empty() {
             return Ok(transaction);
         }
-        // The tables must exist before they can be replaced, and may not be empty.
+        // The tables must exist before they can be replaced. They are read again, since they need not be empty then.
         self.engine.read_tables(&absent)?;
         let there = self.read()?;
         self.planned(&there)
@@ -76,7 +76,7 @@ impl<T: XtTransport> Converge for Change<'_, T> {
             Ok(replaced) => {
                 self.replaced += replaced;
                 if let Desired::Rules(_, ours) = &mut self.desired {
-                    // The listed rules are deleted; another rule that equals one of them is foreign.
+                    // The listed rules are deleted now, so another rule that equals one of them is foreign.
                     ours.rules = Ruleset::default();
                 }
                 Ok(Committed::Yes)
@@ -108,7 +108,7 @@ impl<T: XtTransport> Converge for Change<'_, T> {
         !self.pending && before.ruleset == now.ruleset
     }
 
-    /// No answer can be late: each request is one system call.
+    /// Does nothing: each request is one system call, so that no answer can be late.
     fn reopen(&mut self) -> Result<()> {
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Every table as text, of which only a piece is held.
+//! The text of every table, written in pieces.
 
 use super::read::{MAX_READ_SIZE, entries_in};
 use super::{XtEngine, XtTransport};
@@ -10,7 +10,8 @@ use crate::xtables::table::{self, Info, Pieces};
 use std::{fmt, io};
 use weir_netlink::Result;
 
-/// Every table of a namespace as the kernel returned it, to be written as the text of a [`Ruleset`](crate::xtables::Ruleset).
+/// Every table of a network namespace as the kernel returned it, to be written as the text of a
+/// [`Ruleset`](crate::xtables::Ruleset).
 pub struct XtListing {
     tables: Vec<(XtFamily, String, Info, Vec<u8>)>,
     sets: Box<dyn Sets + Send>,
@@ -24,7 +25,7 @@ impl fmt::Debug for XtListing {
 }
 
 impl<T: XtTransport> XtEngine<T> {
-    /// Reads every table that exists, as [`XtEngine::ruleset`], to be written as text. Only one rule at a time is made a value: with
+    /// Reads every existing table, as [`XtEngine::ruleset`], to be written as text. Only one rule at a time is decoded: for
     /// many rules it takes two thirds of the time, and little more memory than the kernel's answers.
     ///
     /// # Errors
@@ -41,10 +42,10 @@ impl<T: XtTransport> XtEngine<T> {
 }
 
 impl XtListing {
-    /// Hands the text over in pieces of whole lines, and ends at the first that is not taken.
+    /// Passes the text to `take` in pieces of whole lines, until it returns an error.
     ///
     /// # Errors
-    /// That of `take`; a table cannot be decoded: an [`Error`](weir_netlink::Error) inside.
+    /// The error of `take`; if a table cannot be decoded, one that contains a [`weir_netlink::Error`].
     pub fn write(&self, mut take: impl FnMut(&str) -> io::Result<()>) -> io::Result<()> {
         let (mut out, mut last) = (Pieces::new(&mut take), None);
         for (family, name, info, value) in &self.tables {

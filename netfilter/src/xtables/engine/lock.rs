@@ -1,11 +1,11 @@
 //! The lock shared with the iptables tools: `flock(2)` on `/run/xtables.lock`, or on the file named by the
-//! environment variable `XTABLES_LOCKFILE`. A container has a `/run` of its own: there [`XtEngine::lock_file`] names the
-//! node's.
+//! environment variable `XTABLES_LOCKFILE`. A container has its own `/run`: there [`XtEngine::lock_file`] sets the path of
+//! the node's file.
 //!
 //! [`XtEngine::lock_file`]: super::XtEngine::lock_file
 //!
-//! It is a file, so all processes that see the same `/run` share it, in any network namespace. Waiting for it is only
-//! useful where other programs write the tables of the same namespace.
+//! All processes that see the same file share the lock, in any network namespace. Waiting for it is only useful if other
+//! programs write the tables of the same namespace.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::os::unix::fs::OpenOptionsExt;
@@ -13,14 +13,14 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use weir_netlink::{Error, Result};
 
-/// Whether other programs write the namespace's tables.
+/// Whether other programs write the tables of the network namespace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Writers {
-    /// No other program writes them: a pod's namespace. No lock is taken.
+    /// No other program writes them, as in a pod's namespace. No lock is taken.
     #[default]
     OnlyUs,
-    /// Other programs may, as in the host's namespace: the lock is held from before the tables are read until they
-    /// are written.
+    /// Other programs may write them, as in the host's namespace: the lock is held from before the tables are read until
+    /// they are written.
     Others {
         /// How long to wait for the lock.
         patience: Duration,
@@ -38,7 +38,7 @@ pub(super) struct Held {
 /// Interval between attempts to acquire a held lock.
 const INTERVAL: Duration = Duration::from_millis(2);
 
-/// Takes the lock, by the file that `named` is, unless the environment names one.
+/// Takes the lock on the file `named`, unless the environment names another file.
 pub(super) fn take(writers: Writers, named: Option<&Path>) -> Result<Held> {
     let Writers::Others { patience } = writers else {
         return Ok(Held {
@@ -49,7 +49,7 @@ pub(super) fn take(writers: Writers, named: Option<&Path>) -> Result<Held> {
     let path = path(named);
     let object = || path.display().to_string();
     let mut options = OpenOptions::new();
-    // As the tools open it: created if it is missing, and never written.
+    // As the tools do, creates the file if it is missing, and never writes it.
     let file = options
         .read(true)
         .custom_flags(libc::O_CREAT)

@@ -5,10 +5,10 @@
 //! plan(desired, snapshot, ...)  pure: the operations that are missing, printable
 //! commit(transaction)           one replacement for each family and table, counters kept
 //! apply = lock, read, plan, commit, read back, compare
-//! remove                        the same for each table by itself, going on after a failure
+//! remove                        the same for each table by itself, continuing after a failure
 //! ```
-//! A replacement is atomic for its table. Everything is encoded and checked before the first one; when a later one
-//! fails, the tables before it are restored, with their counters.
+//! A replacement is atomic for its table. All tables are encoded and checked before the first replacement; if a later
+//! replacement fails, the tables before it are restored with their counters.
 
 mod check;
 mod commit;
@@ -59,21 +59,20 @@ pub struct XtEngine<T: XtTransport = XtSockets> {
     writers: Writers,
     lock_file: Option<PathBuf>,
     contention: Duration,
-    /// The extensions that the kernel was asked for, and its answers.
+    /// The extensions whose revisions were requested, and the kernel's answers.
     known: HashMap<(XtFamily, Part, Form), bool>,
 }
 
 /// What [`XtEngine::apply`] did.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct XtApplied {
-    /// The changes that were made, in this order; empty when the tables were in sync.
+    /// The changes that were made, in this order; empty if the tables were in sync.
     pub ops: Vec<XtOp>,
-    /// How many tables were replaced, repetitions included.
+    /// Number of replacements of tables, including repetitions.
     pub replaced: usize,
-    /// How long the engine waited for the lock of the tools; `None` when it was not taken.
+    /// How long the engine waited for the lock of the tools; `None` if it was not taken.
     pub lock_wait: Option<Duration>,
-    /// Duration of reading back; `None` when nothing was written, and for [`XtEngine::restore`], which does not read
-    /// back.
+    /// Duration of reading back; `None` if nothing was written, and for [`XtEngine::restore`], which does not read back.
     pub read_back: Option<Duration>,
 }
 
@@ -86,10 +85,10 @@ impl<T: XtTransport> fmt::Debug for XtEngine<T> {
 }
 
 impl XtEngine<XtSockets> {
-    /// Opens the tables of the calling thread's network namespace, where no other program writes.
+    /// Opens the tables of the calling thread's network namespace, with [`Writers::OnlyUs`].
     ///
     /// # Errors
-    /// `EPERM` without CAP_NET_RAW.
+    /// `EPERM` without `CAP_NET_RAW`.
     pub fn open() -> Result<Self> {
         Ok(Self::with_transport(
             XtSockets::open()?,
@@ -118,22 +117,22 @@ impl<T: XtTransport> XtEngine<T> {
         self
     }
 
-    /// Retries for this long while another writer interferes. Ten seconds by default.
+    /// Sets how long reading and applying are retried while another writer interferes. Ten seconds by default.
     #[must_use]
     pub fn contention(mut self, limit: Duration) -> Self {
         self.contention = limit;
         self
     }
 
-    /// Sets whether other programs write the tables.
+    /// Sets whether other programs write the tables, so that the lock of the tools is needed.
     #[must_use]
     pub fn writers(mut self, writers: Writers) -> Self {
         self.writers = writers;
         self
     }
 
-    /// Names the file of the lock where `/run` of this process is not that of the tools. `XTABLES_LOCKFILE` in the environment,
-    /// which is for the tools as well, wins.
+    /// Sets the path of the lock file, for a process whose `/run` is not that of the tools. The environment variable
+    /// `XTABLES_LOCKFILE`, which the tools read, too, has precedence.
     #[must_use]
     pub fn lock_file(mut self, file: Option<PathBuf>) -> Self {
         self.lock_file = file;
@@ -142,19 +141,20 @@ impl<T: XtTransport> XtEngine<T> {
 
     /// Makes the tables hold `desired`, and no other owned rules, then reads them back.
     ///
-    /// Nothing is written when they are in sync. Foreign rules are kept byte for byte, with their counters; so are
-    /// the counters of owned rules that are kept.
+    /// Nothing is written if they are in sync. Foreign rules are kept byte for byte, with their counters; owned rules that
+    /// are kept keep their counters.
     ///
     /// # Errors
-    /// A refusal of the kernel, with the table; every table is restored, except that a created one remains. The lock
-    /// could not be acquired in time. Another writer kept changing a table. The actual state is not what the kernel
-    /// acknowledged. [`Error::in_force`](weir_netlink::Error::in_force) tells whether the change is in force; tables
-    /// that could not be restored are named.
+    /// A refusal of the kernel, with the table; every table is restored, except that a table that was created remains. The
+    /// lock could not be acquired in time. Another writer kept changing a table. The actual state is not what the kernel
+    /// acknowledged. [`Error::in_force`](weir_netlink::Error::in_force) reports whether the change is in force; the error
+    /// names tables that could not be restored.
     pub fn apply(&mut self, desired: &Ruleset, ours: &Ownership) -> Result<XtApplied> {
         self.change(Desired::Rules(desired, ours.clone()))
     }
 
-    /// The transaction that `apply` would commit now. Creates no table.
+    /// The transaction that [`XtEngine::apply`] would commit now; without operations if the tables are in sync. Creates no
+    /// table.
     ///
     /// # Errors
     /// The tables cannot be read, or the desired rules cannot be encoded.
@@ -165,7 +165,7 @@ impl<T: XtTransport> XtEngine<T> {
     /// Runs a script (`iptables-restore`; with `keep`, `iptables-restore --noflush`).
     ///
     /// # Errors
-    /// As [`XtEngine::apply`]; a command that cannot be executed, with its line. Nothing is changed then.
+    /// As [`XtEngine::apply`]; a command that cannot be executed, with its line: nothing is changed.
     pub fn restore(&mut self, script: &Script, keep: bool) -> Result<XtApplied> {
         self.change(Desired::Script(script, keep))
     }
@@ -177,7 +177,7 @@ impl<T: XtTransport> XtEngine<T> {
         Ok(applied)
     }
 
-    /// Converges one table, or all that exist.
+    /// Converges one table, or all existing tables.
     fn converge(&mut self, desired: Desired<'_>, table: Option<TableId>) -> Result<XtApplied> {
         let limit = self.contention;
         let is_compared = matches!(desired, Desired::Rules(..));

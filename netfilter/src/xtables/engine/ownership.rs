@@ -1,11 +1,11 @@
 //! Ownership of rules.
 //!
-//! A rule of a built-in chain does not tell who wrote it, unless it jumps to a chain with a known prefix. So a writer
+//! The writer of a rule in a built-in chain is unknown, unless the rule jumps to a chain with a known prefix. So a writer
 //! may tag its rules in the field `nfcache` of `struct ipt_entry` and `struct ip6t_entry`. The field was used for
 //! caching once; no kernel with these tables reads or changes it. The tools preserve it when they change other rules
-//! of the table, and neither list nor compare it. It is lost when a table is saved as text and restored from it.
+//! of the table, and neither list nor compare it. It is lost when a table is saved as text and restored from that text.
 //!
-//! An untagged rule that equals a desired one is adopted: it is kept and has the desired effect, but only a rule that
+//! An untagged rule that equals a desired rule is adopted: it is kept and has the desired effect, but only a rule that
 //! is certainly owned is ever deleted.
 
 use crate::xtables::table::RuleLayout;
@@ -14,15 +14,15 @@ use crate::xtables::{Rule, Ruleset};
 /// The user chains of one owner.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OwnerChains {
-    /// Beginnings of the names of chains that no other owner has.
+    /// Prefixes of the names of its chains, which no other owner uses.
     pub prefixes: &'static [&'static str],
-    /// Tables and names of chains that another owner may have, too: they belong to this one in tables with a chain of one of
-    /// the prefixes.
+    /// Tables and names of chains that another owner may have, too: they belong to this owner in tables with a chain that
+    /// has one of the prefixes.
     pub beside: &'static [(&'static str, &'static str)],
 }
 
 impl OwnerChains {
-    /// Whether the chain of a table is its own; `names` are all user chains of the table.
+    /// Whether a chain of a table belongs to this owner; `names` are all user chains of the table.
     #[must_use]
     pub fn has<'n>(
         &self,
@@ -42,30 +42,31 @@ impl OwnerChains {
     }
 }
 
-/// What is owned besides the desired rules.
+/// The chains and rules that are owned besides the desired ones.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Ownership {
     /// User chains with this name prefix are owned; empty for none.
     pub prefix: String,
-    /// As [`OwnerChains::beside`], with that prefix.
+    /// As [`OwnerChains::beside`], with [`prefix`](Self::prefix).
     pub beside: &'static [(&'static str, &'static str)],
-    /// Chains of other owners, whatever the prefix says: they are kept, as are rules that jump to them. Desired rules
-    /// cannot be written to one.
+    /// Chains of other owners, even if they have the prefix: they are kept, as are rules that jump to them. Desired rules
+    /// cannot be written to such a chain.
     pub others: &'static [OwnerChains],
-    /// The names of the tables in which anything is owned; empty for all. In other tables nothing is, whatever it is called.
+    /// The names of the tables in which anything is owned; empty for all. In other tables nothing is owned, whatever its
+    /// name.
     pub tables: &'static [&'static str],
-    /// The tag that is written to `nfcache` of rules in built-in chains. Rules there with this tag are owned, but for
-    /// jumps to chains of other owners. 0, which other writers set, for none.
+    /// The tag that is written to `nfcache` of rules in built-in chains. Rules there with this tag are owned, except jumps
+    /// to chains of other owners. 0, the value of other writers, is no tag.
     pub tag: u32,
-    /// The version of the rules, written to `nfcache` of rules in user chains. An owned chain with rules of another
-    /// version is written anew. 0 for none, then none is compared; rules without one are as good as rules with the
-    /// desired one.
+    /// The version of the rules, written to `nfcache` of rules in user chains. An owned chain with rules of another version
+    /// is written again. 0 is no version, and is not compared; rules without a version are in sync with any version.
     pub version: u32,
-    /// Untagged rules in built-in chains that are owned: of equal rules as many as are listed here, the last ones,
-    /// because foreign ones were there before. Only if a chain with the prefix shows that this owner has been there:
-    /// without such a chain, and with a prefix given, they are foreign.
+    /// Untagged rules in built-in chains that are owned: of equal rules as many as are listed here, the last ones, because
+    /// foreign rules were there earlier. If a prefix is given, they are owned only in a table with an owned chain, which
+    /// shows that this owner wrote to it.
     pub rules: Ruleset,
-    /// New rules of built-in chains come before foreign ones where none of the owner's is there; otherwise behind them.
+    /// Where to add rules to a built-in chain that has none of the owner's rules: before the foreign rules if true, else
+    /// after them.
     pub first: bool,
 }
 
@@ -95,7 +96,7 @@ impl Ownership {
         others.any(|chains| chains.has(table, name, names.clone()))
     }
 
-    /// Whether a chain of this name, or one that has its owner by it, may be owned.
+    /// Whether a chain of this name may be owned, or decides who owns another chain.
     pub(super) fn concerns(&self, name: &str) -> bool {
         (!self.prefix.is_empty() && name.starts_with(&self.prefix))
             || self.beside.iter().any(|(_, shared)| *shared == name)
@@ -108,7 +109,7 @@ impl Ownership {
     }
 }
 
-/// A rule of a chain that is owned, or that has the effect of a desired one.
+/// A rule of a chain that is owned, or has the effect of a desired rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     /// Its index in the chain.
@@ -117,8 +118,8 @@ pub(super) struct Place {
     pub(super) is_ours: bool,
 }
 
-/// The places of a built-in chain, given which rules are known to be owned (`is_known`), which ones are listed as
-/// owned, and which ones are desired.
+/// The places of a built-in chain. `is_known` determines the rules that are certainly owned; the others follow from the rules
+/// that are listed as owned and those that are desired.
 pub(super) fn places(
     rules: &[RuleLayout],
     is_known: impl Fn(&RuleLayout) -> bool,

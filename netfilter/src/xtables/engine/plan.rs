@@ -1,13 +1,13 @@
 //! The pure part: the operations that bring the kernel to the desired state.
 //!
-//! Owned are: user chains with the owner's prefix and desired user chains; in all other chains the rules that jump to
-//! an owned chain; in built-in chains also the rules that carry the tag or are listed as owned, see [`Ownership`]. Chains of
-//! [`Ownership::others`] and the rules that jump to them are another owner's.
-//! Everything else is foreign and kept, even where it has a desired effect.
+//! The following are owned: user chains with the owner's prefix and desired user chains; in all other chains the rules that
+//! jump to an owned chain; in built-in chains also the rules that have the tag or are listed as owned, see [`Ownership`].
+//! Chains of [`Ownership::others`] and the rules that jump to them belong to other owners. Everything else is foreign and
+//! kept, even if it has a desired effect.
 //!
-//! Position of owned rules in a built-in chain: in the desired order, whatever foreign rules are between them. Rules
-//! that exist in that order keep their position. A missing one is inserted directly after the owned rule that it
-//! follows; the first one directly before the next existing owned rule; and when none exists, all are appended, or come first
+//! Owned rules of a built-in chain are in the desired order, with any foreign rules between them. Rules that exist in that
+//! order keep their position. A missing rule is inserted directly after the owned rule that it follows; a missing first rule
+//! directly before the next existing owned rule. If no owned rule exists, all are appended, or come first
 //! ([`Ownership::first`]).
 
 use super::ownership::{Place, places};
@@ -45,7 +45,7 @@ pub(in crate::xtables) struct Change {
 pub enum XtOp {
     /// `-D CHAIN PLACE`; the rule is for display. Places count from 1.
     DeleteRule(TableId, String, usize, Rule),
-    /// `-F CHAIN`: its rules are not compared one by one, for this reason.
+    /// `-F CHAIN`, because its rules are not compared one by one; the text is the reason.
     FlushChain(TableId, String, String),
     /// `-X CHAIN`
     DeleteChain(TableId, String),
@@ -77,12 +77,12 @@ impl Transaction {
     }
 }
 
-/// How many rules more than are desired a chain of ours may hold before it is flushed: a report of each is for nobody, and
-/// they may be tens of thousands.
+/// How many rules besides the desired ones an owned chain may hold before it is flushed: there may be tens of thousands, and a
+/// list of all their deletions would not be useful.
 const MORE: usize = 256;
 
-/// What is missing so that the tables hold `desired` and nothing else of ours. An empty `desired` removes all
-/// that is ours.
+/// Plans the operations after which the tables hold `desired` and nothing else that is owned. An empty `desired` deletes
+/// everything that is owned.
 ///
 /// # Errors
 /// The desired rules cannot be encoded: an unknown table or chain, a jump to a missing chain, a loop, a value out of
@@ -122,7 +122,7 @@ pub fn plan(desired: &Ruleset, observed: &Snapshot, ours: &Ownership) -> Result<
     Ok(transaction)
 }
 
-/// A table with its rules in the form in which the kernel lists them: without a network of length 0, for example.
+/// A table with its rules in the form in which the kernel lists them, for example without a network of length 0.
 ///
 /// # Errors
 /// A rule cannot be encoded.
@@ -152,7 +152,7 @@ pub(super) fn canonical(rule: &Rule, family: XtFamily) -> Result<Rule> {
             "what was written cannot be read",
         )
     })?;
-    // The standard targets are distinguished by their verdict, which a rule alone does not have yet.
+    // The verdict distinguishes the standard targets, and is only set when a whole table is encoded.
     if entry::verdict(rule.target.as_ref()).is_some() {
         read.target.clone_from(&rule.target);
     }
@@ -165,14 +165,14 @@ struct Planner {
     named: Table,
     /// User chains of the table that are owned.
     owned: BTreeSet<String>,
-    /// Those of other owners.
+    /// User chains of the table that belong to other owners.
     others: BTreeSet<String>,
     tag: u32,
     version: u32,
     first: bool,
 }
 
-/// The user chains of a table that are owned, and those that are known to be another owner's.
+/// The user chains of a table that are owned, and those that belong to other known owners.
 fn owners(table: &Layout, ours: &Ownership) -> (BTreeSet<String>, BTreeSet<String>) {
     let users = table.chains.iter().filter(|c| c.builtin.is_none());
     let names: Vec<&str> = users.map(|c| c.name.as_str()).collect();
@@ -198,7 +198,7 @@ impl Planner {
         desired || self.owned.contains(name)
     }
 
-    /// A rule that is owned by itself: it jumps to an owned chain, or it is in a built-in chain and carries the tag.
+    /// Whether a rule is owned because it jumps to an owned chain, or because it is in a built-in chain and has the tag.
     fn is_known_rule(&self, chain: &ChainLayout, r: &RuleLayout) -> bool {
         let to = r.rule.target.as_ref().and_then(Target::chain);
         let signed = self.tag != 0 && r.tag == self.tag && chain.builtin.is_some();
@@ -300,7 +300,7 @@ impl Planner {
         Ok(())
     }
 
-    /// Why an owned chain is emptied first, if it is.
+    /// The reason to flush an owned chain first; `None` if its rules are compared.
     fn to_flush(&self, chain: &ChainLayout, desired: &[Rule]) -> Option<String> {
         let held = chain.rules.len();
         if held > desired.len().saturating_add(MORE) {
@@ -337,7 +337,7 @@ impl Planner {
             .filter_map(|p| chain.rules.get(p.at).map(|r| r.rule.clone()))
             .collect();
         let steps = diff(&present, desired);
-        // An adopted rule may be surplus, but is not deleted.
+        // A surplus rule that was only adopted is not deleted.
         let goes = |o: usize| places.get(o).filter(|p| p.is_ours).map(|p| p.at);
         let kept = |o: usize| places.get(o).map(|p| p.at);
         if steps.iter().all(|s| match s {
@@ -351,7 +351,7 @@ impl Planner {
         let mut before: Vec<Vec<usize>> = vec![Vec::new(); chain.rules.len() + 1];
         let mut after: Vec<Vec<usize>> = vec![Vec::new(); chain.rules.len() + 1];
         let mut deleted = Vec::new();
-        // The index of the first rule that is kept: rules that precede every kept one are added before it.
+        // The index of the first rule that is kept: rules that precede every kept rule are added before it.
         let first = steps.iter().find_map(|s| match s {
             Step::Keep(o) => kept(*o),
             _ => None,

@@ -33,7 +33,8 @@ impl Snapshot {
         }
     }
 
-    /// The counters of a chain's rules, in their order; tables and chains are indexed as in the ruleset.
+    /// The counters of a chain's rules, in the order of the rules; `table` and `chain` are indexes in
+    /// [`ruleset`](Self::ruleset).
     #[must_use]
     pub fn counters(&self, table: usize, chain: usize) -> Vec<Counters> {
         let chain = self.layouts.get(table).and_then(|t| t.chains.get(chain));
@@ -89,15 +90,15 @@ impl Snapshot {
     }
 }
 
-/// The largest table that is scanned, in bytes. The kernel allows up to 512 MiB (`XT_MAX_TABLE_SIZE`), and a process
-/// with CAP_NET_ADMIN in a pod may create such a table.
+/// Maximum size of a table that is scanned, in bytes. The kernel permits up to 512 MiB (`XT_MAX_TABLE_SIZE`), and a process
+/// with CAP_NET_ADMIN in a pod can create such a table.
 const MAX_TABLE_SIZE: usize = 64 << 20;
 
-/// The largest table that is decoded, in bytes: as values it takes fifteen times as much of the node's memory. A rule
-/// has about 200 bytes, so this is some 80,000 rules.
+/// Maximum size of a table that is decoded, in bytes: as values it takes fifteen times as much of the node's memory. A rule
+/// has about 200 bytes, so the limit is about 80,000 rules.
 pub(super) const MAX_READ_SIZE: usize = 16 << 20;
 
-/// Refuses to write a table that could not be read again, and so neither shown nor changed.
+/// Refuses to write a table that is too large to be read again.
 pub(super) fn readable(table: &Layout, size: usize) -> Result<()> {
     if size <= MAX_READ_SIZE {
         return Ok(());
@@ -110,11 +111,11 @@ pub(super) fn readable(table: &Layout, size: usize) -> Result<()> {
 }
 
 impl<T: XtTransport> XtEngine<T> {
-    /// Every table that exists in the namespace (`iptables-save` and `ip6tables-save`). Does not create any.
+    /// Every table that exists in the network namespace (`iptables-save` and `ip6tables-save`). Creates no table.
     ///
     /// # Errors
-    /// `EPERM` without CAP_NET_ADMIN over the namespace; another writer kept changing a table while it was read; a
-    /// table is too large; the kernel's answer cannot be decoded.
+    /// `EPERM` without `CAP_NET_ADMIN` over the network namespace; another writer kept changing a table while it was read; a
+    /// table has more than 16 MiB; the kernel's answer cannot be decoded.
     pub fn read(&mut self) -> Result<Snapshot> {
         let found = self.tables()?;
         self.read_tables(&found)
@@ -129,7 +130,7 @@ impl<T: XtTransport> XtEngine<T> {
         Ok(found)
     }
 
-    /// As [`XtEngine::read`], without the data that a change needs.
+    /// As [`XtEngine::read`], but returns only the values, without the data that a change needs.
     ///
     /// # Errors
     /// As [`XtEngine::read`].
@@ -150,10 +151,10 @@ impl<T: XtTransport> XtEngine<T> {
         names.map_err(|e| Error::io("read", format!("the list of {family} tables"), &e))
     }
 
-    /// These tables. The kernel creates the missing ones, which remains visible in the namespace.
+    /// Reads these tables. The kernel creates missing tables, which then remain in the network namespace.
     ///
     /// # Errors
-    /// As [`XtEngine::read`]; the kernel has no such table.
+    /// As [`XtEngine::read`]; [`Error::is_unsupported`] if the kernel has no such table.
     pub fn read_tables(&mut self, wanted: &[TableId]) -> Result<Snapshot> {
         let layouts: Result<Vec<_>> = wanted
             .iter()
@@ -168,7 +169,7 @@ impl<T: XtTransport> XtEngine<T> {
         self.with_context(family, |cx| Layout::decode(name, info, value, cx))
     }
 
-    /// The context of decoding a table, which asks for the name of a set once.
+    /// Calls `f` with the context for decoding a table, which requests the name of each set once.
     fn with_context<R>(&self, family: XtFamily, f: impl FnOnce(&Context<'_>) -> R) -> R {
         let cached = Cached::new(self.sets.as_ref());
         f(&Context {
@@ -178,8 +179,8 @@ impl<T: XtTransport> XtEngine<T> {
         })
     }
 
-    /// Whether anything in the tables is owned by its mark: a chain with the prefix, a rule with the tag. Rules that
-    /// are only listed as owned are ignored. Creates no table, and decodes none into values.
+    /// Whether the tables have a chain with the owner's prefix or a rule with its tag. Rules that are only listed as owned
+    /// are ignored. Creates no table, and does not decode the rules.
     ///
     /// # Errors
     /// As [`XtEngine::read`].
@@ -230,13 +231,13 @@ impl<T: XtTransport> XtEngine<T> {
                 size: u32::try_from(info.size).unwrap_or(u32::MAX),
                 ..zeroed()
             };
-            // Zero pages that are not allocated until the kernel writes to them.
+            // Zeroed pages, which take no memory until the kernel writes to them.
             let mut value = vec![0; size_of::<GetEntries>() + info.size];
-            // It is never shorter.
+            // The buffer is never shorter than the request.
             _ = request.write_to_prefix(&mut value);
             match self.transport.get(family, IPT_SO_GET_ENTRIES, &mut value) {
                 Ok(_) => {}
-                // The table changed in between.
+                // The table changed after its size was read.
                 Err(e) if e.raw_os_error() == Some(libc::EAGAIN) => {
                     attempts.try_again("read", &object)?;
                     continue;
@@ -248,7 +249,7 @@ impl<T: XtTransport> XtEngine<T> {
     }
 }
 
-/// The entries behind the head of an answer.
+/// The entries after the head of an answer.
 pub(super) fn entries_in(value: &[u8]) -> &[u8] {
     value.get(size_of::<GetEntries>()..).unwrap_or_default()
 }
@@ -275,7 +276,7 @@ pub(super) fn info(
     })
 }
 
-/// Whether one of the entries is owned by its mark.
+/// Whether an entry is the head of an owned chain, or has the tag.
 fn is_marked(
     entries: &[u8],
     (family, table): (XtFamily, &str),
@@ -298,7 +299,7 @@ fn is_marked(
     Ok(all().any(|name| ours.owns(table, name, all())))
 }
 
-/// The errno for a missing table, or for missing legacy tables, has no explanation of the kernel.
+/// Explains the errno for a missing table, or for missing legacy tables.
 fn explain(object: &str, name: &str, e: &io::Error) -> Error {
     let v6 = object.starts_with("ip6");
     let (config, module) = if v6 {

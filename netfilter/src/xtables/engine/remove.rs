@@ -14,11 +14,11 @@ pub struct Removed {
 }
 
 impl<T: XtTransport> XtEngine<T> {
-    /// Deletes everything owned from every table that exists, and reads each table back. Unlike [`XtEngine::apply`]
-    /// with an empty ruleset, it continues after a failure and keeps the deletions made. The lock of the tools is taken only if
-    /// something is to be deleted.
+    /// Deletes everything that is owned from every existing table, and reads each table back.
     ///
-    /// A failure is a family's list of tables that cannot be read, or an error of [`XtEngine::apply`] for one table.
+    /// Unlike [`XtEngine::apply`] with an empty ruleset, it continues after a failure and keeps earlier deletions. The lock of
+    /// the tools is taken only if something is to be deleted. A failure is a family's list of tables that cannot be read, or
+    /// an error of [`XtEngine::apply`] for one table.
     pub fn remove(&mut self, ours: &Ownership) -> Removed {
         let mut removed = Removed::default();
         let mut lock = None;

@@ -67,7 +67,7 @@ pub fn plan_restore(script: &Script, observed: &Snapshot, keep: bool) -> Result<
         }
         change.new.sort();
         change.new.check().map_err(|e| {
-            // Only the target of a rule can be wrong in one line; which, the table does not tell.
+            // Only the target of a rule can make a single line wrong, and the error of the table does not name the line.
             let is_wrong = |(_, command): &&(Place, Command)| {
                 let to = new_rule(command).and_then(|rule| rule.target.as_ref()?.chain());
                 let mut builtin = change.new.chains.iter().take(NF_INET_NUMHOOKS);
@@ -100,17 +100,17 @@ impl From<&str> for Why {
     }
 }
 
-/// Where the chains of a table are: a script may declare and delete tens of thousands.
+/// The index of each chain of a table by its name: a script may declare and delete tens of thousands of chains.
 struct Names {
     places: HashMap<String, usize>,
-    /// The chains that rules jump to; known from the first deletion of a chain until the next command that is none.
+    /// The chains that rules jump to; known from the first deletion of a chain until the next command of another kind.
     targets: Option<HashSet<String>>,
 }
 
 impl Names {
     fn of(table: &Layout) -> Self {
         let named = table.chains.iter().enumerate();
-        // Of two chains with one name, which no kernel has, the first.
+        // If two chains had the same name, which no kernel permits, the first one counts.
         let places = named.rev().map(|(n, c)| (c.name.clone(), n)).collect();
         Self {
             places,
@@ -291,7 +291,7 @@ mod tests {
     use super::*;
     use crate::xtables::XtFamily;
 
-    /// The text of a script cannot say place 0, but a `Command` is public.
+    /// The text of a script cannot contain place 0, but a `Command` is public.
     #[test]
     fn place_0_is_refused() {
         let text = "*filter\n-A INPUT -j DROP\n-I INPUT 1 -j ACCEPT\n-R INPUT 1 -j DROP\n-D INPUT 1\nCOMMIT\n";

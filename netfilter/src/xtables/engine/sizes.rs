@@ -1,4 +1,4 @@
-//! Noticing that another program changed legacy tables, which the kernel announces to nobody.
+//! Detects that another program changed legacy tables, for which the kernel sends no notification.
 
 use super::TableId;
 use super::read::info;
@@ -8,12 +8,13 @@ use crate::xtables::table::Info;
 use std::collections::BTreeMap;
 use weir_netlink::{Error, Result};
 
-/// What `IPT_SO_GET_INFO` says of all tables of a namespace, which a few microseconds find out: a change of it shows that another
-/// program was there.
+/// Reads the answers to `IPT_SO_GET_INFO` for all tables of a network namespace, in a few microseconds. A difference between two
+/// readings shows that a program changed the tables.
 ///
-/// It changes with tables that come and go, and with the number of rules, their size, and the place of a chain: with a rule that
-/// is added or deleted, `iptables -F`, a restored ruleset. A rule that is replaced by another one of the same size leaves it as
-/// it is; [`super::XtEngine::read`] and a comparison find that. Counters of packets change nothing.
+/// The answers depend on the existing tables, on the number and size of their rules, and on the offsets of built-in chains: they
+/// change if a rule is added or deleted, after `iptables -F` and after a restored ruleset. They do not change if a rule is
+/// replaced by another rule of the same size, which only [`super::XtEngine::read`] and a comparison detect, or with packet
+/// counters.
 ///
 /// ```no_run
 /// # fn main() -> weir_netlink::Result<()> {
@@ -32,25 +33,25 @@ pub struct XtSizes {
     sockets: XtSockets,
 }
 
-/// What [`XtSizes::read`] found.
+/// The result of [`XtSizes::read`], to be compared with another one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[doc(alias = "ipt_getinfo")]
 pub struct XtOutline(BTreeMap<TableId, Info>);
 
 impl XtSizes {
-    /// In the network namespace of the calling thread. It stays with that, and keeps it alive.
+    /// Opens the tables of the calling thread's network namespace. The value keeps that namespace open.
     ///
     /// # Errors
-    /// `EPERM` without CAP_NET_RAW; `EMFILE`: it has up to six descriptors.
+    /// `EPERM` without `CAP_NET_RAW`; `EMFILE`, since it needs up to six descriptors.
     pub fn open() -> Result<Self> {
         let sockets = XtSockets::open()?;
         Ok(Self { sockets })
     }
 
-    /// Asks from any thread. No table is created by asking.
+    /// Reads the sizes of all existing tables, from any thread. Creates no table.
     ///
     /// # Errors
-    /// `EPERM` without CAP_NET_ADMIN over the namespace.
+    /// `EPERM` without `CAP_NET_ADMIN` over the network namespace.
     pub fn read(&mut self) -> Result<XtOutline> {
         let mut outline = BTreeMap::new();
         for family in [XtFamily::Ip, XtFamily::Ip6] {
@@ -59,7 +60,7 @@ impl XtSizes {
             for name in names {
                 match info(&mut self.sockets, family, &name) {
                     Ok(info) => _ = outline.insert((family, name), info),
-                    // Its module went since.
+                    // The module of the table was unloaded after the list was read.
                     Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
                     Err(e) => return Err(Error::io("read", format!("the table {name}"), &e)),
                 }

@@ -9,16 +9,17 @@ use weir_netlink::{Error, Netns, Owner, Result};
 
 /// The connection of an engine to the kernel.
 pub trait XtTransport {
-    /// The tables that exist in the namespace, in the kernel's order. Does not create any.
+    /// The tables that exist in the namespace, in the kernel's order. Creates no table.
     ///
     /// # Errors
     /// The list cannot be read.
     fn names(&mut self, family: XtFamily) -> io::Result<Vec<String>>;
 
-    /// `getsockopt(2)`. The kernel creates a missing table when it is asked for one.
+    /// `getsockopt(2)`, which overwrites the request in `value` with the answer and returns its length. The kernel creates a
+    /// missing table on a request for it.
     ///
     /// # Errors
-    /// As the kernel answers.
+    /// The errno of the kernel.
     fn get(&mut self, family: XtFamily, option: i32, value: &mut [u8]) -> io::Result<usize>;
 
     /// `setsockopt(IPT_SO_SET_REPLACE)`; the counters of the old table are written to `counters`.
@@ -46,16 +47,16 @@ pub struct XtSockets {
     /// `None` where the kernel has no IPv6.
     ip6: Option<One>,
     netns: Netns,
-    /// The user namespace that tables are replaced from; `None` if it is that of this process, or cannot be opened:
-    /// then the kernel decides.
+    /// The user namespace from which tables are replaced. `None` if it is that of this process, or cannot be opened: then the
+    /// kernel decides whether it accepts a table.
     inside: Option<OwnedFd>,
 }
 
 #[derive(Debug)]
 struct One {
     socket: RawSocket,
-    /// `/proc/net/ip_tables_names`; not there while the kernel has no such tables at all. An open one stays
-    /// with its namespace.
+    /// `/proc/net/ip_tables_names`; `None` as long as the kernel has no such tables. An open file remains that of its
+    /// namespace.
     names: Option<File>,
 }
 
@@ -69,7 +70,7 @@ impl One {
     }
 }
 
-/// Of the thread's namespace, which may differ from that of the process.
+/// Opens the list of tables of the thread's namespace, which may differ from that of the process.
 fn names_file(family: XtFamily) -> io::Result<Option<File>> {
     let path = match family {
         XtFamily::Ip => "/proc/thread-self/net/ip_tables_names",
@@ -82,14 +83,14 @@ fn names_file(family: XtFamily) -> io::Result<Option<File>> {
     }
 }
 
-/// The same in another namespace. A descriptor of the directory would not do: procfs looks names up in the namespace
-/// that the directory's thread is in by then (`get_proc_task_net()`, fs/proc/proc_net.c).
+/// The same in another namespace. A descriptor of the directory is not sufficient: procfs looks up names in the current
+/// namespace of the directory's thread (`get_proc_task_net()`, fs/proc/proc_net.c).
 fn names_file_in(netns: &Netns, family: XtFamily) -> io::Result<Option<File>> {
-    // The module makes the list in all namespaces: without it none is entered in vain.
+    // The module creates the list in all namespaces, so if it is missing here no namespace needs to be entered.
     if names_file(family)?.is_none() {
         return Ok(None);
     }
-    // To enter it takes a right that a thread which is there already may not have.
+    // Entering needs a capability that a thread which is already in the namespace may lack.
     if Netns::current().is_ok_and(|own| own.id() == netns.id()) {
         return names_file(family);
     }
@@ -101,11 +102,11 @@ fn names_file_in(netns: &Netns, family: XtFamily) -> io::Result<Option<File>> {
 }
 
 impl XtSockets {
-    /// In the network namespace of the calling thread. Where that belongs to another user namespace, as a pod's with
-    /// users of its own, tables are replaced from inside of it ([`RawSocket::replace_inside`]).
+    /// Opens sockets in the network namespace of the calling thread. If that belongs to another user namespace, as for a pod
+    /// with a user namespace, tables are replaced from inside that user namespace ([`RawSocket::replace_inside`]).
     ///
     /// # Errors
-    /// `EPERM` without CAP_NET_RAW.
+    /// `EPERM` without `CAP_NET_RAW`.
     pub fn open() -> Result<Self> {
         let netns = Netns::current()?;
         let inside = match netns.owner()? {
@@ -184,7 +185,8 @@ impl XtTransport for XtSockets {
 mod tests {
     use super::*;
 
-    /// The list comes into being with the first use of the legacy tables, and who asks then may be elsewhere.
+    /// The kernel creates the list with the first use of the legacy tables; the thread that opens it may then be in another
+    /// namespace.
     #[test]
     fn a_list_that_is_opened_late_is_that_of_the_namespace() {
         let created = Netns::create().and_then(|ns| Ok((ns, Netns::create()?)));
@@ -197,7 +199,7 @@ mod tests {
             }
         };
         let mut kernel = ns.run(XtSockets::open).expect("entered").expect("opened");
-        // IPT_SO_GET_INFO, struct ipt_getinfo: the table comes into being.
+        // IPT_SO_GET_INFO, struct ipt_getinfo: the kernel creates the table.
         let mut info = [0; 84];
         info[..6].copy_from_slice(b"mangle");
         match kernel.get(XtFamily::Ip, 64, &mut info) {

@@ -62,13 +62,13 @@ impl Layout {
     }
 }
 
-/// Text that is handed over whenever there is enough of it.
+/// A buffer of text that is passed on in pieces of whole lines.
 pub(in crate::xtables) struct Pieces<'a> {
     text: String,
     take: &'a mut dyn FnMut(&str) -> io::Result<()>,
 }
 
-/// Bytes of text that are held at most, but for the last line.
+/// Number of bytes from which the text is passed on.
 const PIECE: usize = 1 << 16;
 
 impl<'a> Pieces<'a> {
@@ -86,7 +86,7 @@ impl<'a> Pieces<'a> {
         }
     }
 
-    /// Hands over what is left.
+    /// Passes on the rest of the text.
     pub(in crate::xtables) fn end(&mut self) -> io::Result<()> {
         if self.text.is_empty() {
             return Ok(());
