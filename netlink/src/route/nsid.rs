@@ -45,7 +45,7 @@ impl Routing {
     /// The id that this namespace assigned to another namespace (`RTM_GETNSID`); `None` if it assigned none.
     ///
     /// # Errors
-    /// The errno of the kernel; [`Error::is_timed_out`].
+    /// The errno of the kernel; [`Error::is_timed_out`](crate::Error::is_timed_out).
     pub fn nsid(&self, netns: &Netns) -> Result<Option<i32>> {
         let about = (RtGenMsg::default(), NsidAttrs::of(netns));
         let object = format!("the id of {}", netns.origin().display());
