@@ -9,7 +9,7 @@ use weir_cni::compile::{Compiled, Engine};
 use weir_cni::config::{Intent, NameFiles, SidecarConfig};
 use weir_cni::redirection::{Change, Desired, Sandbox, Scheme};
 use weir_demo::{Flow, Lab, Mode, Owner, Place, Receiver, Stage, ZTUNNEL_MARK};
-use weir_netlink::route::AddressFamily;
+use weir_netlink::route::{AddressFamily, Routing};
 use weir_testing::container;
 
 use crate::ambient::wanted;
@@ -364,6 +364,12 @@ fn sysctls_that_lose_marked_packets_are_named_where_they_do() {
     let compiled = sidecar(&without, Mode::Redirect);
     check(&without, &stage, &compiled, Intent::SCHEME, [false; 5]);
     let lab = lab_or_skip!();
+    // An interface that is down receives no packets, whatever its sysctls are.
+    let routing = Routing::open_in(lab.netns(Place::Pod)).expect("a socket");
+    let other_end = lab.netns(Place::Server);
+    routing
+        .add_veth("down0", "down1", other_end)
+        .expect("a pair of links");
     let stage = Stage::open(&lab, Mode::Tproxy).expect("everybody in place");
     let compiled = sidecar(&lab, Mode::Tproxy);
     let lost = [true, true, false, false, true];

@@ -46,7 +46,7 @@ pub(super) fn find(
     };
     let mut lines: Vec<String> = found.iter().map(line).collect();
     if desired.scheme() == &SIDECAR {
-        super::extend(&mut lines, sysctls())?;
+        super::extend(&mut lines, sysctls(routing))?;
     }
     Ok(lines)
 }
@@ -116,15 +116,20 @@ pub(in crate::redirection) fn past(
 
 /// Reports sysctls that cause the loss of packets with the mark of transparent interception. If the kernel looks up a source
 /// address with the mark, our policy rule makes it local, and the kernel drops the packet unless it accepts local sources.
-/// Sources of packets from `lo` are not looked up.
+/// Sources of packets from `lo` are not looked up. An interface that is down receives no packets: every namespace has such ones
+/// while modules of tunnels are loaded (`tunl0`, `sit0`).
 ///
 /// # Errors
-/// A sysctl cannot be read, and may be on.
-fn sysctls() -> Result<Vec<String>> {
+/// A sysctl or an interface cannot be read, and may be on.
+fn sysctls(routing: &Routing) -> Result<Vec<String>> {
     let mut found = None;
     for name in interfaces()? {
-        if found.is_none() && on(&name, "accept_local")?.is_none() {
-            found = on(&name, "src_valid_mark")?;
+        if found.is_none()
+            && on(&name, "accept_local")?.is_none()
+            && let Some(key) = on(&name, "src_valid_mark")?
+            && is_up(routing, &name)?
+        {
+            found = Some(key);
         }
     }
     let accept = "ipv4/tcp_fwmark_accept";
@@ -133,6 +138,15 @@ fn sysctls() -> Result<Vec<String>> {
         format!("sysctl net/{key} is on: inbound connections to the proxy are lost; set it to 0")
     };
     Ok(found.into_iter().chain(accept).map(line).collect())
+}
+
+/// False for an interface that no longer exists.
+fn is_up(routing: &Routing, name: &str) -> Result<bool> {
+    match routing.link(name) {
+        Ok(link) => Ok(link.up),
+        Err(e) if e.is_not_found() => Ok(false),
+        Err(e) => Err(e),
+    }
 }
 
 /// True if packets with a source in 127.0.0.0/8 may leave by an interface other than `lo`. Otherwise the proxy cannot connect
