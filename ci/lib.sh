@@ -2,7 +2,20 @@
 # shellcheck shell=bash
 
 set -euo pipefail
+called=$(realpath "$0")
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+# Prints the header of the script, which is its help.
+usage() {
+    sed -n '2,/^source/s/^# \{0,1\}//p' "$called"
+}
+case $(basename "$called"):${1:-} in
+matrix:*) ;; # which adds the options of its program
+*:--help | *:-h)
+    usage
+    exit
+    ;;
+esac
 
 # rustup wants the toolchain of rust-toolchain.toml by that name, and downloads it where it is missing. If "stable" is
 # the same version, it serves: a machine without a network then works, too.
