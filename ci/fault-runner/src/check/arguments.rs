@@ -3,10 +3,11 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use crate::check::calls;
 use crate::check::fault::CaseId;
 use crate::check::run::Cases;
 
-const USAGE: &str = "usage: weir-faults PROGRAMS [--all | --random N] [--seed N] [--only PREFIX] [--kind KIND] [--jobs N] | --case ID";
+const USAGE: &str = "usage: weir-faults PROGRAMS [--all | --random N] [--seed N] [--only PREFIX] [--kind KIND] [--call NAME] [--jobs N] | --case ID";
 
 /// Kinds of cases, and the share that each has of those by chance.
 const SHARES: [(&str, usize); 4] = [
@@ -35,6 +36,8 @@ pub(crate) struct Arguments {
     only: String,
     /// Only cases of this kind.
     kind: Option<String>,
+    /// Only cases whose first call has this number.
+    call: Option<u64>,
     pub(crate) jobs: usize,
 }
 
@@ -51,12 +54,17 @@ impl Arguments {
             seed: rand_seed(),
             only: String::new(),
             kind: None,
+            call: None,
             jobs: processors * 2,
         };
         while let Some(word) = words.next() {
-            if word == "--all" {
-                arguments.what = What::All;
-                continue;
+            match word.as_str() {
+                "--all" => {
+                    arguments.what = What::All;
+                    continue;
+                }
+                "--help" | "-h" => return Err(USAGE.to_owned()),
+                _ => {}
             }
             let value = words
                 .next()
@@ -76,6 +84,11 @@ impl Arguments {
                 "--kind" if SHARES.iter().any(|(kind, _)| *kind == value) => {
                     arguments.kind = Some(value);
                 }
+                "--call" => {
+                    let number = calls::number(&value);
+                    let unknown = || format!("{word} {value}: no call that is known here");
+                    arguments.call = Some(number.ok_or_else(unknown)?);
+                }
                 "--only" => arguments.only.clone_from(&value),
                 "--jobs" => arguments.jobs = number()?.max(1),
                 "--case" => arguments.what = What::Case(value.parse()?),
@@ -91,6 +104,12 @@ impl Arguments {
             What::Case(case) => case.scenario == scenario,
             _ => scenario.starts_with(&self.only),
         }
+    }
+
+    /// Whether a case is not left out by `--call`.
+    fn takes(&self, case: &CaseId) -> bool {
+        self.call
+            .is_none_or(|call| call == case.first.target.number)
     }
 
     /// The cases to run: those that failed once, then the others in an order that spreads the scenarios. Of those by
@@ -109,6 +128,7 @@ impl Arguments {
                 Some(only) if *only == kind => 100,
                 Some(_) => continue,
             };
+            cases.retain(|case| self.takes(case));
             random.shuffle(cases);
             if let What::Random(count) = self.what {
                 cases.truncate((count * share).div_ceil(100));
@@ -117,7 +137,9 @@ impl Arguments {
         }
         random.shuffle(&mut chosen);
         let mut saved = regressions();
-        saved.retain(|case| self.kind.is_none() && self.concerns(&case.scenario));
+        saved.retain(|case| {
+            self.kind.is_none() && self.concerns(&case.scenario) && self.takes(case)
+        });
         saved.append(&mut chosen);
         saved
     }
@@ -197,6 +219,46 @@ mod tests {
     }
 
     #[test]
+    fn a_call_leaves_the_cases_of_others_out() {
+        let case = |text: &str| text.parse::<CaseId>().unwrap();
+        let cases = || Cases {
+            single: vec![
+                case("apply-nft-redirect/recvfrom.1/EIO"),
+                case("apply-nft-redirect/openat.1/EIO"),
+            ],
+            lasting: vec![case("apply-nft-redirect/openat.2+/EPERM")],
+            // What counts is the first call.
+            double: vec![
+                case("apply-nft-redirect/openat.1/EIO/recvfrom.1/EIO"),
+                case("apply-nft-redirect/recvfrom.1/EIO/openat.1/EIO"),
+            ],
+            ..Cases::default()
+        };
+        let chosen = |more: &[&str]| {
+            let arguments = parse(&[&["bin", "--seed", "7"], more].concat()).unwrap();
+            arguments.choose(cases(), Random(arguments.seed))
+        };
+        let saved = regressions();
+        let is_open = |case: &&CaseId| case.first.target.number == calls::number("openat").unwrap();
+        let saved_opens = saved.iter().filter(is_open).count();
+        let all = chosen(&["--all", "--call", "openat"]);
+        assert!(all.iter().all(|case| is_open(&case)), "{all:?}");
+        assert_eq!(all.len() - saved_opens, 3);
+        let lasting = chosen(&["--all", "--call", "openat", "--kind", "lasting"]);
+        assert_eq!(lasting, [case("apply-nft-redirect/openat.2+/EPERM")]);
+        assert!(
+            chosen(&[
+                "--all", "--call", "openat", "--only", "none", "--kind", "others"
+            ])
+            .is_empty()
+        );
+        // The share of the cases by chance is one of those that are left.
+        let some = chosen(&["--random", "2", "--call", "openat", "--kind", "double"]);
+        assert_eq!(some.len(), 1);
+        assert_eq!(chosen(&["--all"]).len() - saved.len(), 5);
+    }
+
+    #[test]
     fn what_cannot_be_understood_is_named() {
         for words in [
             &["--all"][..],
@@ -205,6 +267,9 @@ mod tests {
             &["bin", "--case", "x"],
             &["bin", "--some"],
             &["bin", "--kind", "other"],
+            &["bin", "--call", "nonsense"],
+            &["bin", "--call"],
+            &["bin", "--help"],
         ] {
             assert!(parse(words).is_err(), "{words:?}");
         }
