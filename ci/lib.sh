@@ -1,4 +1,4 @@
-# What the scripts in this folder share; they source it. Not a command.
+# Common functions of the scripts in this directory, which source it. Not a command.
 # shellcheck shell=bash
 
 set -euo pipefail
@@ -17,8 +17,8 @@ matrix:*) ;; # which adds the options of its program
     ;;
 esac
 
-# rustup wants the toolchain of rust-toolchain.toml by that name, and downloads it where it is missing. If "stable" is
-# the same version, it serves: a machine without a network then works, too.
+# rustup selects the toolchain of rust-toolchain.toml by its version, and downloads it if no toolchain has that name. If the
+# toolchain "stable" is the same version, it is used instead, so that machines without a network work.
 use_installed_toolchain() {
     local wanted
     command -v rustup >/dev/null && [ -z "${RUSTUP_TOOLCHAIN:-}" ] || return 0
@@ -36,8 +36,8 @@ die() {
     exit 1
 }
 
-# step NAME COMMAND...: runs the command, then prints how long it took.
-# With WEIR_CI_TIMES, also adds "seconds name" to that file.
+# step NAME COMMAND...: runs the command, then prints its duration.
+# If WEIR_CI_TIMES is set, also appends "seconds name" to that file.
 step() {
     local name=$1 start=$EPOCHREALTIME status=0
     shift
@@ -53,7 +53,8 @@ target_dir() {
     printf '%s\n' "${CARGO_TARGET_DIR:-target}"
 }
 
-# The packages that can be built here, as arguments of cargo. The oracle links C libraries: without them the rest is tested.
+# The packages that can be built on this machine, as arguments of cargo: the oracle links C libraries and is excluded
+# without them.
 testable_members() {
     local oracle=weir-netfilter-oracle
     echo --workspace
@@ -67,32 +68,32 @@ host_triple() {
     rustc -vV | sed -n 's/^host: //p'
 }
 
-# Where static_cargo puts release binaries.
+# The directory of the release binaries of static_cargo.
 static_dir() {
     printf '%s/%s/release\n' "$(target_dir)" "$(host_triple)"
 }
 
 # static_cargo SUBCOMMAND ARGS...: cargo for static release binaries.
 #
-# The flags are given here and not in .cargo/config.toml: a build that links the
-# C library of the oracle cannot be static, and "cargo test" reads that file.
-# --target is needed even for the host's own triple: without it the flags reach
+# The flags are set here instead of in .cargo/config.toml: a build that links the
+# C libraries of the oracle cannot be static, and "cargo test" reads that file.
+# --target is necessary even for the host's own triple: without it the flags apply to
 # the procedural macros, which are shared objects and cannot be static either.
-# Output then has a folder of its own, so target/debug stays valid.
+# The output then has its own directory, so target/debug stays valid.
 #
-# relocation-model: programs that start once for each pod. More than half of the page faults of a start were for
-# moving a program to the address that the kernel chose (weir --version: 110, and 54 without), a twentieth of the time
-# of a whole "weir apply". Stack, heap and mappings are still where nobody knows beforehand; the code is not, as in
-# programs of Go. What that would help against is a program whose memory is corrupted, and this is safe Rust but
-# for netlink::sys, the crate of bpf(2), which the plugin does not link, and the cryptography of TLS.
+# relocation-model: the programs start once per pod. More than half of the page faults of a start came from relocating
+# the program to the address that the kernel chose (weir --version: 110 page faults, 54 without), a twentieth of the time
+# of a whole "weir apply". The addresses of stack, heap and mappings are still random; those of the code are not, as in
+# Go programs. Random code addresses help if memory is corrupted, but this is safe Rust except for netlink::sys, the crate
+# of bpf(2), which the plugin does not link, and the cryptography of TLS.
 #
-# static.ld: without unwind tables, a tenth of the program. The path is relative: cargo links in the folder of the
-# workspace, and an absolute one would make the build depend on where that is.
+# static.ld: removes the unwind tables, a tenth of the program. The path is relative, since cargo links in the directory
+# of the workspace; an absolute path would make the output depend on that directory.
 #
-# strip: cargo strips only debug information of a package that has settings of its own in a profile.
+# strip: for a package that has its own settings in a profile, cargo strips only debug information.
 #
-# icf: functions with the same code become one, 31 kB of the plugin. LLD does it, which rustc brings and takes for this
-# triple; GNU ld has no such option.
+# icf: merges functions with identical code, which saves 31 kB of the plugin. LLD supports it, which rustc includes and
+# uses for this triple; GNU ld has no such option.
 #
 # getrandom_backend: a static glibc binary does not find the libc function at run
 # time and falls back to /dev/urandom, which an empty root does not have.
@@ -101,14 +102,14 @@ static_cargo() {
     triple=$(host_triple)
     shift
     [ "$triple" != x86_64-unknown-linux-gnu ] || icf="'-C', 'link-arg=-Wl,--icf=all',"
-    # RUSTFLAGS in the environment would silently replace ours.
+    # RUSTFLAGS in the environment would silently override ours.
     env -u RUSTFLAGS -u CARGO_ENCODED_RUSTFLAGS cargo "$subcommand" --locked --release \
         --target "$triple" --config "target.$triple.rustflags=[
             '-C', 'target-feature=+crt-static', '-C', 'relocation-model=static', '-C', 'link-arg=-Wl,-T,ci/static.ld', '-C', 'strip=symbols', $icf
             '--cfg', 'getrandom_backend=\"linux_getrandom\"']" "$@"
 }
 
-# vmtests ARGS...: the command weir-vmtests, the one of VMTESTS_PROGRAM where that is built already.
+# vmtests ARGS...: runs weir-vmtests, with VMTESTS_PROGRAM an existing build of it.
 vmtests() {
     if [ -n "${VMTESTS_PROGRAM:-}" ]; then
         "$VMTESTS_PROGRAM" "$@"
@@ -117,14 +118,14 @@ vmtests() {
     fi
 }
 
-# packages ARGS...: what "weir-vmtests packages" extracts. The archive is the one that this machine uses already;
-# WEIR_DEBIAN_ARCHIVE names another. apt only names that archive: its lists and cache have no part in it.
+# packages ARGS...: runs "weir-vmtests packages". The archive is that of this machine's apt sources;
+# WEIR_DEBIAN_ARCHIVE names another. Only the URL comes from apt; its lists and cache are not used.
 packages() {
     vmtests packages ${WEIR_DEBIAN_ARCHIVE:+--archive "$WEIR_DEBIAN_ARCHIVE"} "$@" >/dev/null
 }
 
-# extract_packages DIR SUITE PACKAGES...: DIR/root gets the packages of that Debian suite and all that they
-# depend on, libc and its loader too, extracted and not installed.
+# extract_packages DIR SUITE PACKAGES...: extracts the packages of a Debian suite and all their dependencies, including
+# libc and its loader, to DIR/root without installing them.
 extract_packages() {
     local dir=$1 suite=$2
     shift 2
@@ -133,22 +134,21 @@ extract_packages() {
     packages --suite "$suite" --into "$dir/root" "$@"
 }
 
-# extract_source DIR SUITE PACKAGE: DIR becomes the source tree of that package as its author published it, without
-# what Debian adds.
+# extract_source DIR SUITE PACKAGE: extracts the upstream source of a package to DIR, without Debian's changes.
 extract_source() {
     local dir=$1 suite=$2 package=$3
     rm -rf "$dir"
     packages --suite "$suite" --into "$dir" --source "$package"
 }
 
-# write_wrapper FILE ROOT LIBRARY PROGRAM [ARGS [SETUP]]: FILE becomes a command that runs PROGRAM, extracted
-# below ROOT, with the loader and the libraries from there. LIBRARY is one of them that lies where most do;
-# SETUP is a line of shell that comes first.
+# write_wrapper FILE ROOT LIBRARY PROGRAM [ARGS [SETUP]]: writes a script FILE that runs PROGRAM, extracted
+# below ROOT, with the loader and the libraries from ROOT. LIBRARY is a library in the directory of most others;
+# SETUP is a line of shell that is executed first.
 write_wrapper() {
     local file=$1 root=$2 library=$3 program=$4 arguments=${5:-} setup=${6:-:} loader
     loader=$(find "$root" -name 'ld-linux*' -not -type d | sort | head -n 1)
     library=$(dirname "$(find "$root" -name "$library" | head -n 1)")
-    # libc may be in /lib where the rest is in /usr/lib.
+    # libc may be in /lib while the others are in /usr/lib.
     cat >"$file.new" <<RUN
 #!/bin/sh
 $setup
