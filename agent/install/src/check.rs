@@ -174,8 +174,10 @@ fn is_copy(
     let found = match &desired.conf_name {
         Some(named) => config::named(&desired.net_dir.join(named)),
         None => {
-            let first = copy::primary(desired, listing).cloned();
-            first.ok_or_else(|| format!("there is no other{}", listing.reasons()))
+            let first = copy::primary(desired, listing).map_err(|e| e.to_string())?;
+            first
+                .cloned()
+                .ok_or_else(|| format!("there is no other{}", listing.reasons()))
         }
     };
     let (primary, json) = match (found, &remembered.copy_of) {

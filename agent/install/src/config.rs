@@ -44,7 +44,7 @@ pub struct Written {
 /// Chooses a configuration from the current content of the directory.
 ///
 /// # Errors
-/// The directory cannot be read.
+/// The directory, or the record of our own names, cannot be read.
 pub fn choose(desired: &Desired) -> io::Result<Choice> {
     if !desired.chained {
         return Ok(Choice::Alone);
@@ -52,7 +52,7 @@ pub fn choose(desired: &Desired) -> io::Result<Choice> {
     let listing = listing::list(&desired.net_dir)?;
     let dir = desired.net_dir.display();
     let Some(name) = &desired.conf_name else {
-        return Ok(match copy::primary(desired, &listing) {
+        return Ok(match copy::primary(desired, &listing)? {
             Some((path, json)) => Choice::Extend(path.clone(), json.clone()),
             None => Choice::Wait(format!(
                 "waiting for a valid CNI configuration in {dir}{}{}",
@@ -109,7 +109,7 @@ pub fn write(desired: &Desired, choice: Choice) -> Result<Option<Written>, Strin
                 mode: desired.mode,
                 source: None,
                 replaces: None,
-                strays: strays(desired, &[&path]),
+                strays: strays(desired, &[&path])?,
                 remembered: Remembered {
                     path: path.clone(),
                     entry: Some(json),
@@ -135,7 +135,7 @@ pub fn write(desired: &Desired, choice: Choice) -> Result<Option<Written>, Strin
     };
     let owned = desired.owned.is_some();
     let replaces = (!owned && path != source).then(|| source.clone());
-    let strays = strays(desired, &[&path, &source]);
+    let strays = strays(desired, &[&path, &source])?;
     Ok(Some(Written {
         text: list.pretty(),
         mode,
@@ -163,9 +163,13 @@ pub(super) fn list_name(source: &Path) -> PathBuf {
 /// separate configuration, no other one may keep an entry that is not updated. If the one to extend is named, and in
 /// owned mode, only copies left by earlier agents and configurations with our entry alone are removed: the others were not
 /// chosen here.
-fn strays(desired: &Desired, except: &[&PathBuf]) -> Vec<(PathBuf, Option<String>)> {
-    let listing = listing::list(&desired.net_dir).unwrap_or_default();
-    let left = copy::left(desired, &listing);
+fn strays(
+    desired: &Desired,
+    except: &[&PathBuf],
+) -> Result<Vec<(PathBuf, Option<String>)>, String> {
+    let dir = desired.net_dir.display();
+    let listing = listing::list(&desired.net_dir).map_err(|e| format!("cannot read {dir}: {e}"))?;
+    let left = copy::left(desired, &listing).map_err(|e| e.to_string())?;
     let left: Vec<PathBuf> = left.into_iter().map(Path::to_owned).collect();
     let only_left = desired.chained && (desired.conf_name.is_some() || desired.owned.is_some());
     let others = listing
@@ -180,7 +184,7 @@ fn strays(desired: &Desired, except: &[&PathBuf]) -> Vec<(PathBuf, Option<String
             false => Some((p, Some(without(json).ok()??.pretty()))),
         }
     });
-    cleaned.collect()
+    Ok(cleaned.collect())
 }
 
 /// Replaces a list by the same one without our entries. Returns false if another writer changed it in the meantime.

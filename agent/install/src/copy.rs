@@ -7,6 +7,7 @@ use super::json::Json;
 use super::listing::{self, Listing};
 use super::own_names;
 use std::ffi::OsStr;
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// The default name of our own list. Istio's agent uses it on every node, since it does not read the name that its chart
@@ -18,8 +19,11 @@ pub(super) const DEFAULT: &str = "02-istio-cni.conflist";
 /// if an agent recorded its name as that of its own list, or if it has the usual name and the plugins of one of the two
 /// files include those of the other. Under any other name, a copy cannot be distinguished from the network's own file that
 /// an agent extended.
-pub(super) fn left<'a>(desired: &Desired, listing: &'a Listing) -> Vec<&'a Path> {
-    let written = own_names::read(desired);
+///
+/// # Errors
+/// The recorded names cannot be read.
+pub(super) fn left<'a>(desired: &Desired, listing: &'a Listing) -> io::Result<Vec<&'a Path>> {
+    let written = own_names::read(desired)?;
     let is_written = |path: &Path| written.iter().any(|name| name == name_of(path));
     let is_usual = |path: &Path| [desired.owned_name.as_str(), DEFAULT].contains(&name_of(path));
     let primaries = || {
@@ -49,7 +53,7 @@ pub(super) fn left<'a>(desired: &Desired, listing: &'a Listing) -> Vec<&'a Path>
     };
     let others = listing.valid.iter();
     let others = others.filter(|(p, json)| !in_use(p) && !listing::is_only_ours(json));
-    others.filter(is_left).map(|(p, _)| p.as_path()).collect()
+    Ok(others.filter(is_left).map(|(p, _)| p.as_path()).collect())
 }
 
 pub(super) fn name_of(path: &Path) -> &str {
@@ -76,15 +80,21 @@ fn gives_network(json: &Json) -> bool {
 /// Returns the configuration that would be in force without our copies: the first that is not ours alone. For owned mode it
 /// must give pods a network: a copy of one without could replace a copy of one with a network. In place, the configuration
 /// that runtimes use is extended whatever it contains.
-pub(super) fn primary<'a>(desired: &Desired, listing: &'a Listing) -> Option<&'a (PathBuf, Json)> {
-    let left = left(desired, listing);
+///
+/// # Errors
+/// As [`left`].
+pub(super) fn primary<'a>(
+    desired: &Desired,
+    listing: &'a Listing,
+) -> io::Result<Option<&'a (PathBuf, Json)>> {
+    let left = left(desired, listing)?;
     let is_copy =
         |path: &Path| left.contains(&path) || desired.owned.as_deref() == Some(name_of(path));
     let mut others = listing.valid.iter().filter(|(path, _)| !is_copy(path));
-    others.find(|(_, json)| match desired.owned {
+    Ok(others.find(|(_, json)| match desired.owned {
         Some(_) => gives_network(json),
         None => !listing::is_only_ours(json),
-    })
+    }))
 }
 
 /// Explains why valid configurations of other components are not copied into our own list.
@@ -182,12 +192,12 @@ mod tests {
                     ("90-other.conflist", other.clone()),
                 ]);
                 let wanted = desired(&run, false);
-                let gone = left(&wanted, &files) == [Path::new(name)];
+                let gone = left(&wanted, &files).unwrap() == [Path::new(name)];
                 assert_eq!(gone, has_network && is_known, "{name} {}", other.pretty());
             }
             // An owned list holds nothing else, and the reason is told.
             let files = listing(&[("90-other.conflist", other.clone())]);
-            let found = primary(&desired(&run, true), &files).is_some();
+            let found = primary(&desired(&run, true), &files).unwrap().is_some();
             assert_eq!(found, has_network, "{}", other.pretty());
             let said = passed_over(&desired(&run, true), &files);
             let is_said =
@@ -195,7 +205,7 @@ mod tests {
             assert_eq!(is_said, !has_network && !has_ours(&other), "{said}");
             assert_eq!(passed_over(&desired(&run, false), &files), "");
             // Runtimes use it.
-            let found = primary(&desired(&run, false), &files).is_some();
+            let found = primary(&desired(&run, false), &files).unwrap().is_some();
             assert_eq!(found, other != single(OURS), "{}", other.pretty());
         }
         std::fs::remove_dir_all(&run).unwrap();

@@ -262,7 +262,8 @@ impl Installer {
 
     fn changed(&self) -> Option<String> {
         let mut stamps = self.stamps.iter();
-        let changed = stamps.find(|(path, stamp)| Stamp::of(path) != *stamp);
+        // A file without a stamp was gone right after it was written, or could not be looked at.
+        let changed = stamps.find(|(path, stamp)| stamp.is_none() || Stamp::of(path) != *stamp);
         changed.map(|(path, _)| format!("{} was changed", path.display()))
     }
 
@@ -276,9 +277,12 @@ impl Installer {
     }
 
     fn rotated(&self) -> Option<String> {
-        let (text, _) = kubeconfig(&self.desired.access).ok()?;
-        (self.credentials.as_ref() != Some(&text))
-            .then(|| "the token or the CA was renewed".to_owned())
+        match kubeconfig(&self.desired.access) {
+            Ok((text, _)) if self.credentials.as_ref() == Some(&text) => None,
+            Ok(_) => Some("the token or the CA was renewed".to_owned()),
+            // The next pass reports it.
+            Err(why) => Some(why),
+        }
     }
 
     /// Returns why the configuration needs a pass; `None` if it is intact.
@@ -327,5 +331,22 @@ impl Installer {
     /// The first step that failed; those after it are not done.
     pub fn remove(&self) -> Result<Vec<String>, String> {
         remove_installed(&self.desired, self.written())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+    use weir_core::settings::resolve;
+
+    /// Another program may delete a file right after it was written.
+    #[test]
+    fn a_file_that_was_not_there_after_it_was_written_is_not_in_sync() {
+        let desired = Desired::of(&resolve(&BTreeMap::new(), &|_| None), "info").unwrap();
+        let mut installer = Installer::new(desired);
+        installer.remember(&mut Vec::new(), "/nonexistent/istio-cni".into());
+        let why = installer.changed().unwrap();
+        assert!(why.contains("/nonexistent/istio-cni"), "{why}");
     }
 }

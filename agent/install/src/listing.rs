@@ -1,7 +1,7 @@
 //! Lists the files of the directory that a container runtime would load.
 
 use super::entry::is_ours;
-use super::files::read_bytes;
+use super::files::{is_absence, read_bytes};
 use super::json::Json;
 use super::typed;
 use std::fmt;
@@ -80,11 +80,12 @@ pub(super) fn as_list(path: &Path) -> PathBuf {
 fn candidates(dir: &Path) -> io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(dir)? {
-        let path = entry?.path();
+        let entry = entry?;
+        let path = entry.path();
         let mut endings = [".conf", ".conflist", ".json"].into_iter();
         let wanted = endings.any(|ending| ends_in(&path, ending));
         // libcni skips directories, but neither symbolic links nor pipes, on which a runtime blocks forever.
-        if wanted && std::fs::symlink_metadata(&path).is_ok_and(|meta| !meta.is_dir()) {
+        if wanted && !entry.file_type()?.is_dir() {
             found.push(path);
         }
     }
@@ -181,7 +182,12 @@ fn list_is_valid(path: &Path, json: &Json) -> Result<(), String> {
     let dir = path.parent().unwrap_or(Path::new("")).join(name);
     let files = match only_inlined || !plain {
         true => Vec::new(),
-        false => candidates(&dir).unwrap_or_default(),
+        false => match candidates(&dir) {
+            Err(e) if !is_absence(&e) => {
+                return Err(format!("has plugins that cannot be read: {e}"));
+            }
+            found => found.unwrap_or_default(),
+        },
     };
     let loads = |f: &PathBuf| ends_in(f, ".conf") && read(f).is_ok();
     match files.iter().any(loads) {

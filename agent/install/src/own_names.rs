@@ -11,16 +11,26 @@ use std::io;
 /// names are known, see [`super::copy::left`].
 pub(super) const FILE: &str = "owned-names";
 
-/// Reads the names; none if they cannot be read.
-pub(super) fn read(desired: &Desired) -> Vec<String> {
-    let text = files::read_text(&desired.own_names()).unwrap_or_default();
-    text.lines().map(str::to_owned).collect()
+/// Reads the names; none if there is no record, or it is not text.
+///
+/// # Errors
+/// The record cannot be read; the error names it.
+pub(super) fn read(desired: &Desired) -> io::Result<Vec<String>> {
+    let path = desired.own_names();
+    match files::read_text(&path) {
+        Ok(text) => Ok(text.lines().map(str::to_owned).collect()),
+        Err(e) if files::is_absence(&e) || e.kind() == io::ErrorKind::InvalidData => Ok(Vec::new()),
+        Err(e) => {
+            let why = format!("{} cannot be read: {e}", path.display());
+            Err(io::Error::new(e.kind(), why))
+        }
+    }
 }
 
 /// Keeps the names of lists that have an entry of ours, and adds the one that is about to be written. Must be called before
 /// a pass writes anything: a list of that name without our entry now belongs to another component.
 pub(super) fn keep(desired: &Desired, listing: &Listing) -> io::Result<()> {
-    let known = read(desired);
+    let known = read(desired)?;
     let is_ours = |name: &String| {
         let mut found = listing.valid.iter();
         found.any(|(path, json)| name_of(path) == name && has_ours(json))

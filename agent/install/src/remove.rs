@@ -6,7 +6,7 @@ use super::desired::Desired;
 use super::entry::{PLUGIN, is_ours};
 use super::files;
 use super::insert::without;
-use super::listing::{self, Unread};
+use super::listing::{self, Listing, Unread};
 use super::unfinished;
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
@@ -32,23 +32,36 @@ pub struct Left {
 /// Checks that no agent runs on this node, which would immediately reinstall what is removed.
 ///
 /// # Errors
-/// An agent runs; with the remedy.
+/// An agent runs, or that is not known; with the remedy.
 pub fn check_alone(desired: &Desired) -> Result<(), String> {
     let socket = desired.kubeconfig.with_file_name(LOG_SOCKET);
-    let answers = match http::get(&socket, "/", ANSWER) {
-        Ok(_) => true,
-        // The agent accepted the connection; other error kinds mean that nothing listens there.
-        Err(e) => matches!(
-            e.kind(),
-            ErrorKind::TimedOut
-                | ErrorKind::InvalidData
-                | ErrorKind::UnexpectedEof
-                | ErrorKind::ConnectionReset
-                | ErrorKind::BrokenPipe
-        ),
-    };
-    if !answers {
-        return Ok(());
+    match http::get(&socket, "/", ANSWER) {
+        Ok(_) => {}
+        // Nothing listens there.
+        Err(e)
+            if matches!(
+                e.kind(),
+                ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::ConnectionRefused
+            ) =>
+        {
+            return Ok(());
+        }
+        // The agent accepted the connection.
+        Err(e)
+            if matches!(
+                e.kind(),
+                ErrorKind::TimedOut
+                    | ErrorKind::InvalidData
+                    | ErrorKind::UnexpectedEof
+                    | ErrorKind::ConnectionReset
+                    | ErrorKind::BrokenPipe
+            ) => {}
+        Err(e) => {
+            return Err(format!(
+                "whether an agent runs on this node is not known ({}: {e}): nothing was removed; try again",
+                socket.display()
+            ));
+        }
     }
     Err(format!(
         "an agent runs on this node ({} answers), and would install again at once what is removed: nothing was removed; delete \
@@ -57,69 +70,63 @@ pub fn check_alone(desired: &Desired) -> Result<(), String> {
     ))
 }
 
-/// Lists the parts of the installation on the node.
+/// Lists the parts of the installation on the node, and files that may have one and cannot be read.
 ///
 /// # Errors
-/// The directory of configurations cannot be read.
+/// The directory of configurations cannot be read, or it is not known whether a file exists.
 pub fn left(desired: &Desired) -> Result<Vec<Left>, String> {
-    let configurations = ours(desired)?;
-    let mut found: Vec<Left> = configurations
-        .into_iter()
-        .map(|path| Left {
-            path,
-            what: "an entry of the plugin",
-        })
-        .collect();
-    if desired.kubeconfig.exists() {
-        found.push(Left {
-            path: desired.kubeconfig.clone(),
-            what: "the plugin's kubeconfig",
-        });
-    }
-    if desired.own_names().exists() {
-        found.push(Left {
-            path: desired.own_names(),
-            what: "names of lists of our own",
-        });
-    }
-    let program = desired.bin_dir.join(PLUGIN);
-    if program.exists() {
-        let what = "the plugin's program";
-        found.push(Left {
-            path: program,
-            what,
-        });
+    let mut found = ours(&listed(desired)?);
+    for (path, what) in [
+        (desired.kubeconfig.clone(), "the plugin's kubeconfig"),
+        (desired.own_names(), "names of lists of our own"),
+        (desired.bin_dir.join(PLUGIN), "the plugin's program"),
+    ] {
+        match files::exists(&path) {
+            Ok(true) => found.push(Left { path, what }),
+            Ok(false) => {}
+            Err(e) => return Err(format!("cannot read {}: {e}", path.display())),
+        }
     }
     Ok(found)
 }
 
-/// Lists configurations with an entry of ours, including those that a runtime would not load.
-fn ours(desired: &Desired) -> Result<Vec<PathBuf>, String> {
+/// Lists the configurations. A directory that was deleted on the node has none.
+fn listed(desired: &Desired) -> Result<Listing, String> {
     let dir = &desired.net_dir;
-    // A directory that was deleted on the node has no configurations.
     if std::fs::metadata(dir).is_ok_and(|meta| meta.nlink() == 0) {
-        return Ok(Vec::new());
+        return Ok(Listing::default());
     }
-    let listing = listing::list(dir).map_err(|e| {
+    listing::list(dir).map_err(|e| {
         format!(
             "cannot read {}: {e}; MOUNTED_CNI_NET_DIR names the directory",
             dir.display()
         )
-    })?;
-    let broken = listing.invalid.into_iter().map(|(path, _)| path);
-    let paths = listing
-        .valid
-        .into_iter()
-        .map(|(path, _)| path)
-        .chain(broken);
-    let mut found: Vec<PathBuf> = paths.filter(|p| has_ours(p)).collect();
-    found.sort();
-    found.dedup();
-    Ok(found)
+    })
 }
 
-fn has_ours(path: &Path) -> bool {
-    listing::read_json(path).is_ok_and(|json| is_ours(&json) || copy::has_ours(&json))
+/// Returns the configurations that have an entry of ours, or may have one, including those that a runtime would not load.
+fn ours(listing: &Listing) -> Vec<Left> {
+    let valid = listing.valid.iter().map(|(path, _)| path);
+    let mut paths: Vec<&PathBuf> = valid
+        .chain(listing.invalid.iter().map(|(path, _)| path))
+        .collect();
+    paths.sort();
+    let left = |path: &PathBuf| {
+        let what = match listing::read_json(path) {
+            Ok(json) if is_ours(&json) || copy::has_ours(&json) => "an entry of the plugin",
+            Ok(_) | Err(Unread::Json(_)) => return None,
+            // Not a file, or removed in the meantime.
+            Err(Unread::File(e))
+                if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::InvalidInput) =>
+            {
+                return None;
+            }
+            Err(Unread::File(_)) => "it cannot be read, and may have an entry of the plugin",
+        };
+        let path = path.clone();
+        Some(Left { path, what })
+    };
+    paths.into_iter().filter_map(left).collect()
 }
 
 /// Removes our entries from all configurations, then the kubeconfig, then the program unless it is to be kept.
@@ -135,8 +142,9 @@ pub fn remove_everything(desired: &Desired) -> Result<Vec<String>, String> {
 
 /// Removes our entries from all configurations, and from `written`, which may no longer be JSON: that is an error.
 fn from_configurations(desired: &Desired, written: Option<&Path>) -> Result<Vec<String>, String> {
-    let listing = listing::list(&desired.net_dir).unwrap_or_default();
+    let listing = listed(desired)?;
     let mut copies: Vec<PathBuf> = copy::left(desired, &listing)
+        .map_err(|e| e.to_string())?
         .into_iter()
         .map(Path::to_owned)
         .collect();
@@ -147,8 +155,8 @@ fn from_configurations(desired: &Desired, written: Option<&Path>) -> Result<Vec<
             .map(|name| desired.net_dir.join(name)),
     );
     let (mut done, mut failed) = (Vec::new(), Vec::new());
-    let mut paths = ours(desired)?;
-    paths.extend(written.map(Path::to_owned));
+    let ours = ours(&listing).into_iter().map(|left| left.path);
+    let mut paths: Vec<PathBuf> = ours.chain(written.map(Path::to_owned)).collect();
     paths.sort();
     paths.dedup();
     for path in paths {
@@ -252,3 +260,6 @@ fn delete(path: &Path, what: &str) -> Result<Option<String>, String> {
         Err(e) => Err(format!("cannot remove {what} {}: {e}", path.display())),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,6 +5,7 @@
 //! process, so that leftovers of a killed agent can be distinguished from files that another one is writing.
 
 use super::desired::Desired;
+use super::files::is_absence;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
@@ -170,9 +171,18 @@ fn remove_beside(target: &Path, mark: &str) -> Vec<String> {
 }
 
 fn remove_where(dir: &Path, is_unfinished: impl Fn(&str) -> bool) -> Vec<String> {
-    // A directory that cannot be read is reported by the step that writes into it.
-    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
-    let stale = entries.filter(|e| is_unfinished(&e.file_name().to_string_lossy()));
+    let listed: io::Result<Vec<_>> = std::fs::read_dir(dir).and_then(Iterator::collect);
+    let entries = match listed {
+        Err(e) if !is_absence(&e) => {
+            return vec![format!(
+                "unfinished files in {} cannot be listed: {e}",
+                dir.display()
+            )];
+        }
+        listed => listed.unwrap_or_default(),
+    };
+    let stale = entries.iter();
+    let stale = stale.filter(|e| is_unfinished(&e.file_name().to_string_lossy()));
     let failed = stale.filter_map(|e| {
         let failed = remove_stale(&e.path()).err()?;
         Some(format!(
@@ -265,6 +275,11 @@ mod tests {
         symlink("victim", dir.0.join("x.tmp.weir-1-0")).unwrap();
         std::fs::write(dir.0.join("10-pods.conflist.tmp.other"), "").unwrap();
         nix::unistd::mkfifo(&dir.0.join("y.tmp.weir-2"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+        symlink("loop", dir.0.join("loop")).unwrap();
+        let failed = tidy(&dir.0.join("loop"));
+        assert!(failed.concat().contains("cannot be listed"), "{failed:?}");
+        std::fs::remove_file(dir.0.join("loop")).unwrap();
+        assert_eq!(tidy(&dir.0.join("none")), Vec::<String>::new());
         assert_eq!(tidy(&dir.0), Vec::<String>::new());
         assert_eq!(tidy_copies(&target), Vec::<String>::new());
         let own = first.path.file_name().unwrap().to_str().unwrap().to_owned();

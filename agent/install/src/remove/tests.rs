@@ -1,0 +1,97 @@
+//! What cannot be read is not taken for absent. A link that leads to itself cannot be read by anyone (`ELOOP`).
+
+use super::*;
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::os::unix::fs::symlink;
+use weir_core::settings::resolve;
+
+struct Dir(PathBuf);
+
+impl Dir {
+    fn new(name: &str) -> Self {
+        let name = format!("weir-remove-{name}-{}", std::process::id());
+        let dir = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&dir).unwrap();
+        Self(dir)
+    }
+
+    fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Dir {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// An installation in a directory of the test: `net`, `bin` and `run`.
+fn installed(dir: &Path) -> Desired {
+    let at = |name: &str| Some(OsString::from(dir.join(name)));
+    let lookup = |asked: &str| match asked {
+        "MOUNTED_CNI_NET_DIR" => at("net"),
+        "WEIR_MOUNTED_CNI_BIN_DIR" => at("bin"),
+        "CNI_AGENT_RUN_DIR" => at("run"),
+        "WEIR_KEEP_PLUGIN" => Some("false".into()),
+        _ => None,
+    };
+    for name in ["net", "bin", "run"] {
+        std::fs::create_dir(dir.join(name)).unwrap();
+    }
+    let desired = Desired::of(&resolve(&BTreeMap::new(), &lookup), "info").unwrap();
+    let list = r#"{"name": "n", "plugins": [{"type": "bridge"}, {"type": "istio-cni"}]}"#;
+    std::fs::write(dir.join("net/10-a.conflist"), list).unwrap();
+    std::fs::write(&desired.kubeconfig, "token").unwrap();
+    std::fs::write(desired.bin_dir.join(PLUGIN), "program").unwrap();
+    desired
+}
+
+#[test]
+fn a_configuration_that_cannot_be_read_may_have_our_entry() {
+    let dir = Dir::new("hidden");
+    let desired = installed(dir.path());
+    let hidden = dir.path().join("net/20-b.conflist");
+    symlink(&hidden, &hidden).unwrap();
+    let found = left(&desired).unwrap();
+    let found = found.iter().find(|left| left.path == hidden).unwrap();
+    assert!(found.what.contains("cannot be read"), "{}", found.what);
+    // The plugin that it may call needs the kubeconfig; the other configuration is done.
+    let why = remove_everything(&desired).unwrap_err();
+    assert!(why.contains("20-b.conflist"), "{why}");
+    assert!(why.contains("removed from") && desired.kubeconfig.exists());
+    std::fs::remove_file(&hidden).unwrap();
+    remove_everything(&desired).unwrap();
+    assert_eq!(left(&desired).unwrap(), []);
+}
+
+#[test]
+fn what_cannot_be_looked_at_is_not_gone() {
+    let dir = Dir::new("gone");
+    let desired = installed(dir.path());
+    for path in [desired.kubeconfig.clone(), desired.bin_dir.join(PLUGIN)] {
+        std::fs::remove_file(&path).unwrap();
+        symlink(&path, &path).unwrap();
+        let why = left(&desired).unwrap_err();
+        assert!(why.contains(&path.display().to_string()), "{why}");
+        std::fs::remove_file(&path).unwrap();
+    }
+    // Without the names it is not known which lists are copies.
+    symlink("owned-names", desired.own_names()).unwrap();
+    let why = remove_everything(&desired).unwrap_err();
+    assert!(why.contains("owned-names"), "{why}");
+    let listing = listing::list(&desired.net_dir).unwrap();
+    super::super::own_names::keep(&desired, &listing).unwrap_err();
+}
+
+#[test]
+fn an_agent_that_cannot_be_asked_may_run() {
+    let dir = Dir::new("agent");
+    let desired = installed(dir.path());
+    check_alone(&desired).unwrap();
+    let socket = desired.kubeconfig.with_file_name(LOG_SOCKET);
+    symlink(&socket, &socket).unwrap();
+    let why = check_alone(&desired).unwrap_err();
+    assert!(why.contains("is not known"), "{why}");
+}
