@@ -35,11 +35,11 @@ use weir_reconcile::Uid;
 
 /// Of a kernel without nf_tables (`CONFIG_NETFILTER_NETLINK`).
 const EPROTONOSUPPORT: i32 = 93;
-/// Capacity of the request queue.
+/// Capacity of the queue of pods to watch.
 const REQUESTS: usize = 1024;
 /// Minimum interval between two reports for one pod, even if a program commits constantly.
 const PAUSE: Duration = Duration::from_millis(50);
-/// Interval between two polls of the sizes of legacy tables.
+/// Interval between two polls of the sizes of legacy tables, after which sockets of forgotten pods are closed.
 const TABLES: Duration = Duration::from_secs(1);
 
 /// The pods whose rules were changed, with the process that did it, if known. Clones share the same map.
@@ -113,7 +113,7 @@ pub type OnCommit = Arc<dyn Fn(Uid, Option<Writer>) + Send + Sync>;
 /// Starts and stops watches. Clones share the same state.
 #[derive(Clone)]
 pub struct Drift {
-    requests: mpsc::Sender<Request>,
+    requests: mpsc::Sender<(Uid, Sockets)>,
     /// The watched network namespaces. A socket keeps its namespace alive, so its identity is not reused.
     watched: Watched,
     tables: Arc<Mutex<BTreeMap<Uid, Tables>>>,
@@ -126,11 +126,6 @@ struct Sockets {
     /// `None`: the kernel has no nf_tables.
     commits: Option<Commits>,
     routing: Reports,
-}
-
-enum Request {
-    Watch(Uid, Sockets),
-    Forget(Uid),
 }
 
 fn locked<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -159,7 +154,14 @@ impl Drift {
 
     /// Returns the handle, and the future that reads the sockets.
     pub fn new(on_commit: OnCommit) -> (Self, impl Future<Output = ()> + Send + 'static) {
-        let (sender, mut requests) = mpsc::channel(REQUESTS);
+        Self::with_queue(on_commit, REQUESTS)
+    }
+
+    fn with_queue(
+        on_commit: OnCommit,
+        capacity: usize,
+    ) -> (Self, impl Future<Output = ()> + Send + 'static) {
+        let (sender, mut requests) = mpsc::channel(capacity);
         let drift = Self {
             requests: sender,
             watched: Watched::default(),
@@ -171,21 +173,20 @@ impl Drift {
             let mut ask_at = Instant::now() + TABLES;
             loop {
                 if Instant::now() >= ask_at {
+                    // A pod is inserted in `watched` before this lock can be taken: see `watch`.
+                    watches.retain(|uid, _| locked(&watched).contains_key(uid));
                     locked(&tables).retain(|uid, of_pod| of_pod.ask(uid, &on_commit));
                     ask_at = Instant::now() + TABLES;
                 }
-                let request = match timeout_at(ask_at, requests.recv()).await {
+                let (uid, sockets) = match timeout_at(ask_at, requests.recv()).await {
                     Err(_) => continue,
                     Ok(None) => return,
                     Ok(Some(request)) => request,
                 };
-                match request {
-                    Request::Watch(uid, sockets) => match Watch::begin(&uid, sockets, &on_commit) {
-                        Some(watch) => _ = watches.insert(uid, watch),
-                        // The next comparison tries again.
-                        None => _ = locked(&watched).remove(&uid),
-                    },
-                    Request::Forget(uid) => _ = watches.remove(&uid),
+                match Watch::begin(&uid, sockets, &on_commit) {
+                    Some(watch) => _ = watches.insert(uid, watch),
+                    // The next comparison tries again.
+                    None => _ = locked(&watched).remove(&uid),
                 }
             }
         };
@@ -212,7 +213,7 @@ impl Drift {
             .and_then(|opened| opened)
             .map_err(|e: weir_netlink::Error| e.to_string())?;
         let mut watched = locked(&self.watched);
-        let request = Request::Watch(Uid::clone(uid), sockets);
+        let request = (Uid::clone(uid), sockets);
         // Where nobody reads any more the agent ends.
         if let Err(TrySendError::Full(_)) = self.requests.try_send(request) {
             return Err("too many requests wait".into());
@@ -259,14 +260,10 @@ impl Drift {
         Ok(())
     }
 
-    /// Stops watching the pod.
+    /// Stops watching the pod. Its sockets, which keep its network namespace alive, are closed within a second.
     pub fn forget(&self, uid: &Uid) {
         locked(&self.tables).remove(uid);
-        let mut watched = locked(&self.watched);
-        if watched.remove(uid).is_some() {
-            // If the queue is full, the sockets stay until another watch replaces them or the process exits.
-            let _ = self.requests.try_send(Request::Forget(Uid::clone(uid)));
-        }
+        locked(&self.watched).remove(uid);
     }
 }
 
@@ -398,6 +395,35 @@ fn read(commits: &mut Commits) -> (By, bool) {
 mod tests {
     use super::*;
     use weir_netlink::Error;
+
+    /// Its sockets would keep the network namespace of a deleted pod until the agent ends.
+    #[test]
+    fn a_pod_is_forgotten_also_while_the_queue_is_full() {
+        let on_commit: OnCommit = Arc::new(|_, _| {});
+        let (drift, work) = Drift::with_queue(Arc::clone(&on_commit), 1);
+        let uid = Uid::from("a");
+        let routing = Reports::open().unwrap();
+        let sockets = Sockets {
+            commits: None,
+            routing,
+        };
+        let id = NetnsId { dev: 0, ino: 0 };
+        locked(&drift.watched).insert(Uid::clone(&uid), id);
+        let sent = drift.requests.try_send((Uid::clone(&uid), sockets));
+        assert!(sent.is_ok() && drift.requests.capacity() == 0);
+        drift.forget(&uid);
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        runtime.enable_all().build().unwrap().block_on(async {
+            let work = tokio::spawn(work);
+            let end = Instant::now() + Duration::from_secs(60);
+            // Each task that reads sockets has a reference, besides the one of `work` and the one here.
+            while drift.requests.capacity() == 0 || Arc::strong_count(&on_commit) > 2 {
+                assert!(Instant::now() < end, "its sockets are still read");
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            work.abort();
+        });
+    }
 
     #[test]
     fn only_a_kernel_without_nf_tables_has_no_commits() {
