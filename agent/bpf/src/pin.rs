@@ -60,7 +60,7 @@ pub fn pin(object: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
 /// # Errors
 ///
 /// `ENOENT`: there is no pin; `EACCES`: the file is not a pin, or may not be opened; `EINVAL`: an object of another kind than those
-/// of [`Pinned`].
+/// of [`Pinned`]. Without an errno: the kind of the object cannot be read.
 pub fn open_pin(path: &Path) -> io::Result<Pinned> {
     let path = c_path(path)?;
     let mut attr = Object {
@@ -71,7 +71,13 @@ pub fn open_pin(path: &Path) -> io::Result<Pinned> {
     // `BPF_OBJ_GET` returns a new descriptor.
     let fd = unsafe { call_for_fd(BPF_OBJ_GET, &mut attr) }?;
     // There is no other interface for the kind: `bpf_get_inode_type()` is internal to the kernel.
-    let kind = std::fs::read_link(format!("/proc/thread-self/fd/{}", fd.as_raw_fd()))?;
+    let link = format!("/proc/thread-self/fd/{}", fd.as_raw_fd());
+    // Without its errno: ENOENT here does not mean that there is no pin.
+    let kind = std::fs::read_link(&link).map_err(|e| {
+        io::Error::other(format!(
+            "the kind of the object: reading {link} failed: {e}"
+        ))
+    })?;
     match kind.to_str() {
         Some("anon_inode:bpf-prog") => Ok(Pinned::Program(Program(fd))),
         Some("anon_inode:bpf-map") => Map::of(fd).map(Pinned::Map),

@@ -12,7 +12,7 @@ use crate::node::NodeRole;
 use crate::pins;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use weir_bpf::{Pinned, Program, open_pin};
+use weir_bpf::{Pinned, Program};
 use weir_netlink::route::{Filter, FilterKind, Qdisc, Routing, TcHandle};
 use weir_netlink::{Error, Result};
 
@@ -55,7 +55,7 @@ fn marked(folder: &Path) -> Result<Vec<u32>> {
 pub(crate) fn take_over(older: &Path, folder: &Path) -> Result<()> {
     for index in marked(older)? {
         let [from, to] = [older, folder].map(|folder| folder.join(mark_name(index)));
-        let moved = match to.is_dir() {
+        let moved = match pins::is_folder(&to)? {
             true => std::fs::remove_dir(&from),
             false => std::fs::rename(&from, &to),
         };
@@ -118,7 +118,7 @@ impl Filters<'_> {
         if running == id(&pinned)? {
             return Ok((Some(pinned), place(handle)));
         }
-        if let Ok(Pinned::Program(next)) = open_pin(&pins::next(self.folder, hook))
+        if let Some(Pinned::Program(next)) = pins::find(&pins::next(self.folder, hook))?
             && running == id(&next)?
         {
             return Ok((Some(next), place(handle)));
@@ -253,7 +253,7 @@ impl Filters<'_> {
     pub(crate) fn detach(&self, hook: Hook, pinned: &Program) -> Result<()> {
         let next = pins::next(self.folder, hook);
         let mut own = vec![id(pinned)?];
-        if let Ok(Pinned::Program(next)) = open_pin(&next) {
+        if let Some(Pinned::Program(next)) = pins::find(&next)? {
             own.push(id(&next)?);
         }
         for (handle, running) in self.all(hook)? {
@@ -273,7 +273,7 @@ impl Filters<'_> {
 
     fn delete_qdisc(&self, index: u32) -> Result<()> {
         let mark = self.folder.join(mark_name(index));
-        if !mark.is_dir() {
+        if !pins::is_folder(&mark)? {
             return Ok(());
         }
         for parent in [TcHandle::INGRESS, TcHandle::EGRESS] {

@@ -245,8 +245,8 @@ impl<'a> Hooks<'a> {
     /// older one because it was killed.
     fn named(&self, hook: Hook, id: u32) -> Result<String> {
         let read = |e| failed("read", &format!("program {id}"), &e);
-        let next = match open_pin(&pins::next(self.folder, hook)) {
-            Ok(Pinned::Link(next)) => next.info().map_err(read)?.program,
+        let next = match pins::find(&pins::next(self.folder, hook))? {
+            Some(Pinned::Link(next)) => next.info().map_err(read)?.program,
             _ => 0,
         };
         let writer = match next == id {
@@ -285,15 +285,15 @@ impl<'a> Hooks<'a> {
         }
         let path = self.path(hook);
         pins::unpin(&pins::next(self.folder, hook))?;
-        let older = open_pin(&path);
-        if let Ok(Pinned::Program(program)) = &older {
+        let older = pins::find(&path)?;
+        if let Some(Pinned::Program(program)) = &older {
             self.filters().detach(hook, program)?;
         }
         let attach_type = hook.1.attach_type();
         let attach = || Link::to_interface(program, hook.0, attach_type, Anchor::First);
         let link = match (attach(), &older) {
             // The hook has the maximum number of programs, and one of them is weir's.
-            (Err(e), Ok(Pinned::Link(older)))
+            (Err(e), Some(Pinned::Link(older)))
                 if e.raw_os_error() == Some(libc_errno::ERANGE) && older.detach().is_ok() =>
             {
                 attach()
@@ -305,7 +305,7 @@ impl<'a> Hooks<'a> {
         pins::rename_next(self.folder, hook)?;
         match older {
             // Detach explicitly: without its pin the link is detached with its last descriptor, but later.
-            Ok(Pinned::Link(older)) => pins::detach(&older, &path),
+            Some(Pinned::Link(older)) => pins::detach(&older, &path),
             _ => Ok(()),
         }
     }
@@ -329,7 +329,7 @@ impl<'a> Hooks<'a> {
     /// Detaches the program pinned for a hook. A missing pin is not an error.
     pub(crate) fn detach(&self, hook: Hook) -> Result<()> {
         let path = self.path(hook);
-        if let Ok(Pinned::Program(program)) = open_pin(&path) {
+        if let Some(Pinned::Program(program)) = pins::find(&path)? {
             self.filters().detach(hook, &program)?;
         }
         pins::unpin(&pins::next(self.folder, hook))?;

@@ -47,12 +47,24 @@ pub use trial::{try_node_programs, try_programs};
 
 use nix::sys::resource::{RLIM_INFINITY, Resource, setrlimit};
 use std::io;
-use weir_netlink::Error;
+use std::path::Path;
+use weir_netlink::{Error, Netns, Result};
 
 /// Raises RLIMIT_MEMLOCK of this process. Before 5.11 programs and maps count against it; it is usually 64 KiB, and when it is used
 /// up the kernel returns `EPERM`, as if a capability were missing.
 pub fn allow_locked_memory() {
     let _ = setrlimit(Resource::RLIMIT_MEMLOCK, RLIM_INFINITY, RLIM_INFINITY);
+}
+
+/// Opens a network namespace. `None`: there is none at the path, because its process has ended.
+///
+/// # Errors
+/// It cannot be opened, or the path leads to something else: whether the namespace still exists is unknown.
+pub fn netns_if_there(path: &Path) -> Result<Option<Netns>> {
+    match Netns::open(path) {
+        Err(e) if e.errno() == Some(libc_errno::ENOENT) => Ok(None),
+        opened => opened.map(Some),
+    }
 }
 
 /// Returns an error of bpf(2), with the names of the required capabilities.
@@ -82,6 +94,7 @@ fn failed(operation: &str, object: &str, error: &io::Error) -> Error {
 mod libc_errno {
     use nix::errno::Errno;
     pub(crate) const EPERM: i32 = Errno::EPERM as i32;
+    pub(crate) const ENOENT: i32 = Errno::ENOENT as i32;
     pub(crate) const ENOSYS: i32 = Errno::ENOSYS as i32;
     pub(crate) const ENOTDIR: i32 = Errno::ENOTDIR as i32;
     pub(crate) const EINVAL: i32 = Errno::EINVAL as i32;

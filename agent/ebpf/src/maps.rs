@@ -1,7 +1,7 @@
 //! The maps of a pod's programs.
 
 use crate::inpod::{COUNTERS, NODE_NONE, QUERY_KEY, QUERY_VALUE};
-use crate::{events, failed};
+use crate::{events, failed, pins};
 use std::os::fd::AsFd;
 use std::path::Path;
 use weir_bpf::{
@@ -168,23 +168,25 @@ impl Maps {
 }
 
 /// Returns the counters of a pod's pinned map, with their names.
-pub(crate) fn counters(folder: &Path) -> Option<Vec<(&'static str, u64)>> {
+pub(crate) fn counters(folder: &Path) -> Result<Option<Vec<(&'static str, u64)>>> {
     sums(&folder.join(COUNTS_MAP.name), COUNTERS)
 }
 
-/// Returns the sums over all CPUs of a pinned map, with their names.
+/// Returns the sums over all CPUs of a pinned map, with their names; `None` without the map, or if it lacks one of them.
 pub(crate) fn sums(
     pin: &Path,
     names: impl IntoIterator<Item = &'static str>,
-) -> Option<Vec<(&'static str, u64)>> {
-    let Ok(Pinned::Map(map)) = open_pin(pin) else {
-        return None;
+) -> Result<Option<Vec<(&'static str, u64)>>> {
+    let Some(map) = open(pin)? else {
+        return Ok(None);
     };
-    let read = |(number, name): (usize, &'static str)| {
-        let key = u32::try_from(number).ok()?.to_ne_bytes();
-        Some((name, map.sum(&key).ok().flatten()?))
-    };
-    names.into_iter().enumerate().map(read).collect()
+    let mut sums = Vec::new();
+    for (key, name) in (0_u32..).zip(names) {
+        let sum = map.sum(&key.to_ne_bytes());
+        let sum = sum.map_err(|e| failed("read", &pin.display().to_string(), &e))?;
+        sums.push(sum.map(|sum| (name, sum)));
+    }
+    Ok(sums.into_iter().collect())
 }
 
 /// Opens the map of previous values in a directory, without creating it.
@@ -194,19 +196,10 @@ pub(crate) fn before(folder: &Path) -> Result<Option<Map>> {
 
 /// Opens a pinned map; `None`: nothing is pinned there, or not a map.
 pub(crate) fn open(path: &Path) -> Result<Option<Map>> {
-    match open_pin(path) {
-        Ok(Pinned::Map(map)) => Ok(Some(map)),
-        Ok(_) => Ok(None),
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(e) => Err(failed("open", &path.display().to_string(), &e)),
-    }
-}
-
-fn opened(folder: &Path, spec: &MapSpec<'_>) -> Option<Map> {
-    match open_pin(&folder.join(spec.name)) {
-        Ok(Pinned::Map(map)) => Some(map),
+    Ok(match pins::find(path)? {
+        Some(Pinned::Map(map)) => Some(map),
         _ => None,
-    }
+    })
 }
 
 /// The contents of the pinned map with the node's namespace.
@@ -218,13 +211,19 @@ pub(crate) struct Node {
     pub(crate) id: Option<i32>,
 }
 
-/// Reads the map, without creating it. `None`: it does not exist, or cannot be read.
-pub(crate) fn node(folder: &Path) -> Option<Node> {
-    let map = opened(folder, &NODE_MAP)?;
-    let value = map.get(&NODE_KEY).ok()??;
-    let number = i32::from_ne_bytes(value.try_into().ok()?);
-    Some(Node {
-        map: map.info().ok()?.id,
+/// Reads the map, without creating it. `None`: it does not exist.
+pub(crate) fn node(folder: &Path) -> Result<Option<Node>> {
+    let Some(map) = open(&folder.join(NODE_MAP.name))? else {
+        return Ok(None);
+    };
+    let read = |e: &std::io::Error| failed("read", &format!("map {}", NODE_MAP.name), e);
+    let value = map.get(&NODE_KEY).map_err(|e| read(&e))?;
+    let number = value.and_then(|value| Some(i32::from_ne_bytes(value.try_into().ok()?)));
+    let Some(number) = number else {
+        return Ok(None);
+    };
+    Ok(Some(Node {
+        map: map.info().map_err(|e| read(&e))?.id,
         id: (number != NODE_NONE).then(|| number.wrapping_sub(1)),
-    })
+    }))
 }

@@ -79,7 +79,11 @@ impl Lock {
                 };
                 // Twice: a writer that has just ended may be followed by another one.
                 if without_writers == 2 {
-                    return Ok(Self::of(file).ok());
+                    return match Self::of(file) {
+                        Ok(lock) => Ok(Some(lock)),
+                        Err((_, TryLockError::WouldBlock)) => Ok(None),
+                        Err((_, TryLockError::Error(e))) => Err(io(&e)),
+                    };
                 }
                 if is_over {
                     return Err(Error::exhausted("lock", object, holders::text(&holders)));
@@ -117,7 +121,7 @@ impl Bpffs {
     pub fn at(root: &Path) -> Result<Self> {
         let object = root.display().to_string();
         let stats = statfs(root).map_err(|e| match e {
-            Errno::ENOENT => {
+            Errno::ENOENT | Errno::ENOTDIR => {
                 let reason = "there is no such folder; name in WEIR_BPFFS where a bpf file system is mounted (mount -t bpf bpf FOLDER)";
                 Error::refused("use the bpf file system", &object, reason)
             }
@@ -148,7 +152,7 @@ impl Bpffs {
     pub fn if_mounted(root: &Path) -> Result<Option<Self>> {
         match Self::at(root) {
             // `at` itself refused it, without an error of the kernel.
-            Err(e) if e.errno().is_none() || e.is_not_found() => Ok(None),
+            Err(e) if e.errno().is_none() => Ok(None),
             found => found.map(Some),
         }
     }
@@ -278,14 +282,15 @@ impl Bpffs {
     fn sweep_locked(&self, living: impl FnOnce() -> Option<BTreeSet<u64>>) -> Result<usize> {
         let mut unknown = Vec::new();
         // All layouts, because pods may have ended before an upgrade to another layout. Shared maps are in the same directory.
-        let layouts = entries(&self.weir())?.into_iter();
-        let folders = layouts
-            .filter(|path| path.is_dir())
-            .map(|path| entries(&path));
-        for folder in folders.collect::<Result<Vec<_>>>()?.into_iter().flatten() {
-            let has_lost_all = has_lost_its_interfaces(&folder)?;
-            if has_lost_all != Some(false) {
-                unknown.push((folder, has_lost_all.is_some()));
+        for layout in entries(&self.weir())? {
+            if !is_folder(&layout)? {
+                continue;
+            }
+            for folder in entries(&layout)? {
+                let has_lost_all = has_lost_its_interfaces(&folder)?;
+                if has_lost_all != Some(false) {
+                    unknown.push((folder, has_lost_all.is_some()));
+                }
             }
         }
         if unknown.is_empty() {
@@ -314,6 +319,15 @@ pub(crate) fn is_folder(path: &Path) -> Result<bool> {
         Ok(found) => Ok(found.is_dir()),
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(false),
         Err(e) => Err(failed("read", &path.display().to_string(), &e)),
+    }
+}
+
+/// Opens a pin. `None`: there is none of this name.
+pub(crate) fn find(path: &Path) -> Result<Option<Pinned>> {
+    match open_pin(path) {
+        Ok(pinned) => Ok(Some(pinned)),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(failed("open", &path.display().to_string(), &e)),
     }
 }
 
@@ -424,16 +438,18 @@ pub(crate) fn detach(link: &Link, path: &Path) -> Result<()> {
 /// Deletes a pin. A link is detached first: the kernel detaches it with the last reference, but later, after an RCU grace
 /// period.
 pub(crate) fn unpin(path: &Path) -> Result<()> {
-    let object = path.display().to_string();
-    if let Ok(Pinned::Link(link)) = open_pin(path) {
-        detach(&link, path)?;
-    }
-    let removed = match path.is_dir() {
-        true => std::fs::remove_dir(path),
-        false => std::fs::remove_file(path),
+    let removed = if is_folder(path)? {
+        std::fs::remove_dir(path)
+    } else {
+        if let Some(Pinned::Link(link)) = find(path)? {
+            detach(&link, path)?;
+        }
+        std::fs::remove_file(path)
     };
     match removed {
-        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(failed("unpin", &object, &e)),
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+            Err(failed("unpin", &path.display().to_string(), &e))
+        }
         _ => Ok(()),
     }
 }

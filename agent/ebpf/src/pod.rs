@@ -231,10 +231,11 @@ impl<'a> Pod<'a> {
         counters.get(of as usize).map(|(_, count)| *count)
     }
 
-    /// Returns the counters of the pod's programs; `None` without programs.
+    /// Returns the counters of the pod's programs; `None` without programs, or if they cannot be read.
     #[must_use]
     pub fn counters(&self) -> Option<Vec<(&'static str, u64)>> {
-        cookie::may_be_own(&self.folder, self.netns).then(|| maps::counters(&self.folder))?
+        let is_own = cookie::may_be_own(&self.folder, self.netns);
+        is_own.then(|| maps::counters(&self.folder).ok())?.flatten()
     }
 
     /// True if the pins belong to a namespace that is gone. Without a cookie, they do if all programs are detached.
@@ -300,7 +301,7 @@ impl<'a> Pod<'a> {
             routes: Routes::read(&routing)?,
             switches: switches.into_iter().collect::<Result<_>>()?,
             node_id: node_id.flatten(),
-            node: maps::node(&self.folder),
+            node: maps::node(&self.folder)?,
             has_other_layout: !self.bpffs.other_layouts(self.netns)?.is_empty(),
         })
     }

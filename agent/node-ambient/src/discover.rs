@@ -7,8 +7,9 @@ use crate::node::{Bridge, Carrier, Node, Place};
 use crate::objects::WEIR;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, UdpSocket};
+use weir_ebpf::netns_if_there;
 use weir_netlink::route::{Link, LinkKind, RT_TABLE_MAIN, Routing};
-use weir_netlink::{Error, Netns, Result};
+use weir_netlink::{Error, ErrorKind, Netns, Result};
 
 /// Where container runtimes mount network namespaces.
 const NETNS_DIR: &str = "/run/netns";
@@ -47,13 +48,21 @@ pub fn discover(config: &Config, by: By) -> Result<Node> {
     let known = place
         .as_ref()
         .and_then(|place| slot_of(&slots, &links, &bridges, place));
-    let before = others.into_iter().find_map(|proxy| {
-        let found = find(&routing, &links, proxy).ok()?;
-        let bridge = bridge_of(&links, &found.device, by, &proxy.uid).ok()?;
+    let mut before = None;
+    for proxy in others {
+        let Some(found) = find_if_there(&routing, &links, proxy)? else {
+            continue;
+        };
+        let Ok(bridge) = bridge_of(&links, &found.device, by, &proxy.uid) else {
+            continue;
+        };
         bridges.extend(bridge);
-        let slot = slot_of(&slots, &links, &bridges, &found)?;
-        (known != Some(slot)).then_some(Place { slot, ..found })
-    });
+        let slot = slot_of(&slots, &links, &bridges, &found);
+        if let Some(slot) = slot.filter(|slot| known != Some(*slot)) {
+            before = Some(Place { slot, ..found });
+            break;
+        }
+    }
     if let Some(place) = &mut place {
         let other = usize::from(before.as_ref().is_some_and(|before| before.slot == 0));
         place.slot = known.unwrap_or(other);
@@ -113,28 +122,59 @@ pub fn discover(config: &Config, by: By) -> Result<Node> {
     })
 }
 
-/// Returns the host ends of the links of inactive proxies, without those that are not found.
+/// Returns the host ends of the links of inactive proxies, without those that are gone.
+///
+/// # Errors
+/// Whether one is gone is unknown.
 pub(crate) fn devices_of_others(
     routing: &Routing,
     links: &[Link],
     config: &Config,
-) -> BTreeSet<String> {
+) -> Result<BTreeSet<String>> {
     let active = config.active();
     let others = config.proxies.iter().filter(|p| active != Some(*p));
-    let found = others.filter_map(|proxy| find(routing, links, proxy).ok());
-    found.map(|place| place.device).collect()
+    let found = others.map(|proxy| find_if_there(routing, links, proxy));
+    let found = found.filter_map(Result::transpose);
+    found.map(|place| Ok(place?.device)).collect()
+}
+
+/// Finds the place of an inactive proxy. `None`: its namespace, its link or the route to it is gone, and its connections with it.
+///
+/// # Errors
+/// Whether it is gone is unknown: its connections would be lost if it were not.
+fn find_if_there(routing: &Routing, links: &[Link], proxy: &Proxy) -> Result<Option<Place>> {
+    let Some(netns) = netns_if_there(&proxy.netns)? else {
+        return Ok(None);
+    };
+    match find_in(routing, links, proxy, &netns) {
+        Err(e) if is_gone(&e) => Ok(None),
+        found => found.map(Some),
+    }
+}
+
+/// True if the kernel has told that a link, an address or a route is not there.
+fn is_gone(error: &Error) -> bool {
+    let errno = error.errno().map(std::io::Error::from_raw_os_error);
+    let is_unreachable = errno.is_some_and(|e| {
+        use std::io::ErrorKind::{HostUnreachable, NetworkUnreachable};
+        [NetworkUnreachable, HostUnreachable].contains(&e.kind())
+    });
+    matches!(error.kind, ErrorKind::Refused(_)) || error.is_not_found() || is_unreachable
 }
 
 /// Finds the place of a proxy, except for its slot.
 fn find(routing: &Routing, links: &[Link], proxy: &Proxy) -> Result<Place> {
-    let netns = Netns::open(&proxy.netns)?;
+    find_in(routing, links, proxy, &Netns::open(&proxy.netns)?)
+}
+
+fn find_in(routing: &Routing, links: &[Link], proxy: &Proxy, netns: &Netns) -> Result<Place> {
     let Some(address) = proxy.addresses.first() else {
         let reason = "it has no address that is captured; give its addresses, and for IPv6 AMBIENT_IPV6=true";
         let object = format!("proxy {}", proxy.uid);
         return Err(Error::refused("find", object, reason));
     };
     let object = format!("proxy {} with address {address}", proxy.uid);
-    let (device, interface) = by_peer(routing, links, &netns, *address, &object)?;
+    let (device, interface) = by_peer(routing, links, netns, *address, &object)?;
     let v4 = proxy.addresses.iter().find(|a| a.is_ipv4());
     Ok(Place {
         proxy: proxy.clone(),
@@ -271,19 +311,29 @@ fn device(routing: &Routing, links: &[Link], address: IpAddr, object: &str) -> R
         check_kind(link, object)?;
         return Ok(link.name.clone());
     }
-    let files = std::fs::read_dir(NETNS_DIR).into_iter().flatten().flatten();
-    for file in files.take(MAX_NETNS) {
-        // A namespace may disappear at any time; then it is not that of a running pod.
-        let Ok(netns) = Netns::open(&file.path()) else {
-            continue;
-        };
-        let Ok(inside) = Routing::open_in(&netns) else {
-            continue;
-        };
-        let addresses = inside.addresses()?;
-        if addresses.iter().any(|a| a.net.addr() == address) {
-            return Ok(by_peer(routing, links, &netns, address, object)?.0);
+    // The first namespace that cannot be read: it may be that of the pod.
+    let mut unread = None;
+    let files = match std::fs::read_dir(NETNS_DIR) {
+        Ok(files) => Some(files),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => None,
+        Err(e) => return Err(Error::io("list", NETNS_DIR, &e)),
+    };
+    for file in files.into_iter().flatten().take(MAX_NETNS) {
+        let file = file.map_err(|e| Error::io("list", NETNS_DIR, &e))?;
+        let opened = Netns::open(&file.path());
+        let read = opened.and_then(|netns| Ok((Routing::open_in(&netns)?.addresses()?, netns)));
+        match read {
+            Ok((addresses, netns)) if addresses.iter().any(|a| a.net.addr() == address) => {
+                return Ok(by_peer(routing, links, &netns, address, object)?.0);
+            }
+            Ok(_) => {}
+            // A namespace may disappear at any time; then it is not that of a running pod.
+            Err(e) if is_gone(&e) => {}
+            Err(e) => unread = unread.or(Some(e)),
         }
+    }
+    if let Some(e) = unread {
+        return Err(e);
     }
     let reason = format!(
         "no route to it alone is in the main table, and no namespace in {NETNS_DIR} has its address; give its netns"

@@ -14,8 +14,8 @@ use crate::services::services;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::Path;
-use weir_ebpf::Bpffs;
 use weir_ebpf::node::{Changes, Exclusions, Node as Programs, Proxy, Wanted};
+use weir_ebpf::{Bpffs, netns_if_there};
 use weir_netlink::route::{Link, Routing};
 use weir_netlink::{Netns, Result};
 
@@ -49,10 +49,11 @@ pub fn compare(config: &Config, host: &Netns, bpffs: &Bpffs) -> Result<Change> {
     let programs = Programs::of(host, bpffs);
     let steps = match node.is_capturing() {
         true => programs.compare(&wanted)?,
-        false => Changes {
-            host: programs.plan_removal()?,
-            ..Changes::default()
-        },
+        false => {
+            let (proxies, opened) = namespaces(Some(config));
+            opened?;
+            programs.plan_removal(&proxies)?
+        }
     };
     let replaces = has_rules(host, config)?;
     let collisions = collisions(&node)?;
@@ -118,15 +119,26 @@ fn has_rules(host: &Netns, config: &Config) -> Result<bool> {
     if crate::apply::is_present(host)? {
         return Ok(true);
     }
-    for proxy in &config.proxies {
-        // If the namespace is gone, so is everything in it.
-        if let Ok(netns) = Netns::open(&proxy.netns)
-            && netns.run(crate::rules::present)??.is_some()
-        {
+    let (proxies, opened) = namespaces(Some(config));
+    for netns in proxies {
+        if netns.run(crate::rules::present)??.is_some() {
             return Ok(true);
         }
     }
-    Ok(false)
+    opened.map(|()| false)
+}
+
+/// Opens the namespaces of the configured proxies, without those that are gone with everything in them. Also returns the first error
+/// of another kind: then it is unknown what is in that namespace.
+fn namespaces(config: Option<&Config>) -> (Vec<Netns>, Result<()>) {
+    let (mut all, mut opened) = (Vec::new(), Ok(()));
+    for proxy in config.into_iter().flat_map(|config| &config.proxies) {
+        match netns_if_there(&proxy.netns) {
+            Ok(netns) => all.extend(netns),
+            Err(e) => opened = opened.and(Err(e)),
+        }
+    }
+    (all, opened)
 }
 
 /// Detaches the programs from the node and from the configured proxies.
@@ -138,12 +150,9 @@ pub fn remove(
     bpffs: &Bpffs,
     config: Option<&Config>,
 ) -> Result<Vec<weir_ebpf::node::Change>> {
-    let proxies = config.into_iter().flat_map(|c| &c.proxies);
-    // If the namespace is gone, so is everything in it.
-    let proxies: Vec<Netns> = proxies
-        .filter_map(|proxy| Netns::open(&proxy.netns).ok())
-        .collect();
-    Programs::of(host, bpffs).remove(&proxies)
+    let (proxies, opened) = namespaces(config);
+    let removed = Programs::of(host, bpffs).remove(&proxies)?;
+    opened.map(|()| removed)
 }
 
 /// Like [`remove`], with the pins in this directory, and returns the changes as text; `None`: nothing is pinned for the node or a
@@ -224,7 +233,7 @@ fn desired(config: &Config) -> Result<(Node, Wanted)> {
         addresses: own.chain(config.host_addresses.iter().copied()).collect(),
         proxies: of_proxies.collect(),
         proxy,
-        others: devices_of_others(&routing, &links, &node.config),
+        others: devices_of_others(&routing, &links, &node.config)?,
         has_ipv6: node.has_ipv6,
         dns: config.dns_capture,
         exclude: exclusions(&config.exclude),

@@ -4,8 +4,9 @@ use super::maps::{KEY_0, RING_MAP, WATCH_MAP};
 use super::{Event, REASONS, Verdict};
 use crate::failed;
 use crate::inpod::layout::WATCH_LOST;
+use crate::maps;
 use crate::pins::{Bpffs, LAYOUT, Lock};
-use std::fs::File;
+use std::fs::{File, TryLockError};
 use std::path::PathBuf;
 use std::time::Duration;
 use weir_bpf::{Map, Pinned, Ring, open_pin};
@@ -34,19 +35,17 @@ impl Reader {
         let weir = bpffs.weir();
         let layout = weir.join(LAYOUT);
         let object = layout.display().to_string();
-        let open = |name: &str| match open_pin(&weir.join(name)) {
-            Ok(Pinned::Map(map)) => Ok(Some(map)),
-            Ok(_) => Ok(None),
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(e) => Err(failed("open", &weir.join(name).display().to_string(), &e)),
-        };
+        let open = |name: &str| maps::open(&weir.join(name));
         let (Some(ring), Some(watch)) = (open(RING_MAP.name)?, open(WATCH_MAP.name)?) else {
             return Ok(None);
         };
         let folder = File::open(&layout).map_err(|e| failed("open", &object, &e))?;
         let lock = Lock::of(folder);
-        let lock = lock.map_err(|_| {
-            Error::refused("read", "events of packets", "another process reads them")
+        let lock = lock.map_err(|(_, e)| match e {
+            TryLockError::WouldBlock => {
+                Error::refused("read", "events of packets", "another process reads them")
+            }
+            TryLockError::Error(e) => failed("lock", &object, &e),
         })?;
         let ring = Ring::of(ring).map_err(|e| failed("map", "the ring weir_events", &e))?;
         let info = ring.map().info();

@@ -6,6 +6,7 @@ use crate::events;
 use crate::failed;
 use crate::inpod::COUNTERS;
 use crate::maps::{self, open, open_or_create};
+use crate::pins;
 use ipnet::IpNet;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv6Addr};
@@ -37,9 +38,12 @@ pub(super) struct Contents {
 const OBSOLETE: [&str; 3] = ["weir_asked", "weir_node_count", "weir_flows"];
 
 /// Returns the pins of such maps in a directory.
-pub(super) fn obsolete(folder: &Path) -> Vec<&'static str> {
-    let is_there = |name: &&str| folder.join(name).exists();
-    OBSOLETE.into_iter().filter(is_there).collect()
+pub(super) fn obsolete(folder: &Path) -> Result<Vec<&'static str>> {
+    let mut there = Vec::new();
+    for name in OBSOLETE {
+        there.extend(pins::find(&folder.join(name))?.map(|_| name));
+    }
+    Ok(there)
 }
 
 fn number(value: &[u8]) -> u32 {
@@ -139,7 +143,7 @@ fn entries(map: &Map, spec: &MapSpec<'_>) -> Result<Vec<Entry>> {
 }
 
 /// Returns the counters of the node's pinned map, with their names.
-pub(crate) fn counters(folder: &Path) -> Option<Vec<(&'static str, u64)>> {
+pub(crate) fn counters(folder: &Path) -> Result<Option<Vec<(&'static str, u64)>>> {
     let names = COUNTERS.into_iter().chain(OWN_COUNTERS);
     maps::sums(&folder.join(NODE_COUNTS.name), names)
 }

@@ -56,7 +56,7 @@ use space::{Programs, Space};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::Path;
-use weir_netlink::{Error, Netns, Result};
+use weir_netlink::{Error, InForce, Netns, Result};
 
 /// The node's namespace, and the directory of its pins.
 #[derive(Debug)]
@@ -101,6 +101,14 @@ fn names(traits: NodeTraits) -> Result<Names> {
         Ok((role, name_of(role.letter(), &code)))
     };
     NodeRole::ALL.into_iter().map(named).collect()
+}
+
+/// The error of a change, with whether a part of it may be left.
+fn undone(error: Error, undone: Result<()>) -> Error {
+    match undone {
+        Ok(()) => error,
+        Err(_) => error.with_in_force(InForce::Unknown),
+    }
 }
 
 fn keys_of_host(wanted: &Wanted) -> Vec<String> {
@@ -159,7 +167,8 @@ impl<'a> Node<'a> {
     /// failed first change is undone completely. See [`Bpffs::leaving_out`] for a pod that cannot be captured.
     ///
     /// # Errors
-    /// The kernel refuses a change, or the state that is read back differs from the desired one.
+    /// The kernel refuses a change, or the state that is read back differs from the desired one. [`Error::in_force`]: unknown if it
+    /// could not be undone.
     pub fn apply(&self, wanted: &Wanted) -> Result<Changes> {
         let _lock = self.0.bpffs.lock()?;
         let netns = wanted.proxy.as_ref().map(|proxy| Netns::open(&proxy.netns));
@@ -181,12 +190,19 @@ impl<'a> Node<'a> {
         let older_at_proxy = older_at_proxy.transpose()?.unwrap_or_default();
         let maps = self.0.prepare();
         let maps = maps.and_then(|()| Maps::pinned(&self.0.folder, traits));
-        if maps.is_err() && is_first {
-            // By the directory of pins, programs would count as in use. The first error is reported.
-            let _ = self.0.remove(false);
-            let _ = events::forget(self.0.bpffs);
-        }
-        let mut programs = Programs::new(maps?, traits);
+        // By the directory of pins, programs would count as in use.
+        let undo_first = || -> Result<()> {
+            let undone = self.0.remove(false).map(drop);
+            let proxy = proxy.as_ref();
+            let proxy = proxy.map_or(Ok(()), |proxy| proxy.undo_all(&changes.proxy));
+            undone.and(proxy)?;
+            events::forget(self.0.bpffs)
+        };
+        let maps = maps.map_err(|e| match is_first {
+            true => undone(e, undo_first()),
+            false => e,
+        })?;
+        let mut programs = Programs::new(maps, traits);
         let (mut at_proxy, mut at_host) = (Vec::new(), Vec::new());
         // Packets from older programs at pods need the proxy's older program until the maps are filled.
         let is_last = |change: &Change| *change == Change::RemoveOtherLayout;
@@ -220,24 +236,17 @@ impl<'a> Node<'a> {
                 }
             }
         };
-        let done = write();
-        if done.is_err() {
+        if let Err(e) = write() {
             at_host.retain(|a| !older.contains(&a.hook.0));
             at_proxy.retain(|a| !older_at_proxy.contains(&a.hook.0));
-            let _ = self.undo(
+            let back = self.undo(
                 &changes,
                 (&programs.maps, older),
                 &at_host,
                 (proxy.as_ref(), &at_proxy),
             );
-            if is_first {
-                let _ = self.0.remove(false);
-                let of_proxy = proxy.as_ref();
-                let _ = of_proxy.map(|proxy| proxy.undo_all(&changes.proxy));
-                let _ = events::forget(self.0.bpffs);
-            }
+            return Err(undone(e, if is_first { undo_first() } else { back }));
         }
-        done?;
         for (device, (index, why)) in programs.refused {
             changes
                 .host
@@ -289,12 +298,20 @@ impl<'a> Node<'a> {
         detached.and(forgotten).and(proxy)
     }
 
-    /// Returns the changes of [`Node::remove`] in the node's namespace.
+    /// Returns the changes of [`Node::remove`].
     ///
     /// # Errors
-    /// The namespace cannot be read.
-    pub fn plan_removal(&self) -> Result<Vec<Change>> {
-        self.0.removal(false)
+    /// A namespace cannot be read.
+    pub fn plan_removal(&self, proxies: &[Netns]) -> Result<Changes> {
+        let mut changes = Changes {
+            host: self.0.removal(false)?,
+            ..Changes::default()
+        };
+        for netns in proxies {
+            let of_proxy = Space::of(netns, self.0.bpffs).removal(true)?;
+            changes.proxy.extend(of_proxy);
+        }
+        Ok(changes)
     }
 
     /// Detaches the programs of weir from the node and from these namespaces of proxies, deletes the routing there, and restores
@@ -358,7 +375,7 @@ impl<'a> Node<'a> {
     /// True if there are pins for this node, or for one of these namespaces of proxies.
     ///
     /// # Errors
-    /// The directories cannot be read.
+    /// The directories cannot be read, or whether a namespace exists is unknown.
     pub fn is_present<'p>(&self, proxies: impl IntoIterator<Item = &'p Path>) -> Result<bool> {
         let bpffs = self.0.bpffs;
         if bpffs.has_folder(self.0.netns)? {
@@ -366,7 +383,7 @@ impl<'a> Node<'a> {
         }
         for proxy in proxies {
             // If the namespace is gone, so is everything in it.
-            if let Ok(netns) = Netns::open(proxy)
+            if let Some(netns) = crate::netns_if_there(proxy)?
                 && bpffs.has_folder(&netns)?
             {
                 return Ok(true);
@@ -403,10 +420,11 @@ impl<'a> Node<'a> {
         Ok(contents::contents(folder)?.pods.into_keys().collect())
     }
 
-    /// Returns the counters of the node's programs; `None` without programs.
+    /// Returns the counters of the node's programs; `None` without programs, or if they cannot be read.
     #[must_use]
     pub fn counters(&self) -> Option<Vec<(&'static str, u64)>> {
         let folder = &self.0.folder;
-        cookie::may_be_own(folder, self.0.netns).then(|| contents::counters(folder))?
+        let is_own = cookie::may_be_own(folder, self.0.netns);
+        is_own.then(|| contents::counters(folder).ok())?.flatten()
     }
 }

@@ -41,8 +41,15 @@ impl<'a> Space<'a> {
         self.netns.run(|| {
             let routing = Routing::open()?;
             let hooks = self.hooks(&self.folder, &routing);
-            let each = |index: &u32| Some((*index, hooks.occupants(*index).ok()?));
-            Ok(of.iter().filter_map(each).collect())
+            let mut found = BTreeMap::new();
+            for index in of {
+                match hooks.occupants(*index) {
+                    Ok(occupants) => _ = found.insert(*index, occupants),
+                    Err(e) if e.is_not_found() => {}
+                    Err(e) => return Err(e),
+                }
+            }
+            Ok(found)
         })?
     }
 
@@ -113,7 +120,7 @@ impl<'a> Space<'a> {
                 sysctls,
                 routes,
                 rules,
-                obsolete: contents::obsolete(&self.folder),
+                obsolete: contents::obsolete(&self.folder)?,
                 has_other_layout: !self.bpffs.other_layouts(self.netns)?.is_empty(),
             })
         })?

@@ -1,7 +1,9 @@
 //! Pins of other writers: anywhere in the bpf file system, except in the directory of weir.
 
+use crate::libc_errno;
 use crate::pins::Bpffs;
 use std::collections::BTreeMap;
+use std::io::{ErrorKind, Result};
 use std::path::{Path, PathBuf};
 use weir_bpf::{Pinned, open_pin};
 
@@ -16,7 +18,7 @@ pub(super) struct Elsewhere {
     links: BTreeMap<u32, Vec<PathBuf>>,
     programs: BTreeMap<u32, Vec<PathBuf>>,
     maps: BTreeMap<u32, Vec<PathBuf>>,
-    /// True if there are more entries than were read.
+    /// True if not all entries were read: there are too many, or reading one failed.
     pub(super) is_cut: bool,
 }
 
@@ -28,36 +30,58 @@ impl Elsewhere {
         let mut folders = vec![(root.to_path_buf(), 0)];
         let mut left = ENTRIES;
         while let Some((folder, depth)) = folders.pop() {
-            let list = std::fs::read_dir(&folder).into_iter().flatten().flatten();
-            for entry in list.filter(|entry| entry.path() != weir) {
+            let list = match std::fs::read_dir(&folder) {
+                Ok(list) => list,
+                Err(e) => {
+                    found.is_cut |= e.kind() != ErrorKind::NotFound;
+                    continue;
+                }
+            };
+            for entry in list {
                 let Some(less) = left.checked_sub(1) else {
                     found.is_cut = true;
                     return found;
                 };
                 left = less;
+                let Ok(entry) = entry else {
+                    // Reading the directory cannot be continued.
+                    found.is_cut = true;
+                    break;
+                };
+                if entry.path() == weir {
+                    continue;
+                }
                 match entry.file_type() {
                     Ok(kind) if kind.is_dir() && depth < DEPTH => {
                         folders.push((entry.path(), depth + 1));
                     }
                     Ok(kind) if kind.is_dir() => found.is_cut = true,
-                    Ok(kind) if kind.is_file() => found.add(&entry.path()),
-                    _ => {}
+                    Ok(kind) if kind.is_file() => found.is_cut |= found.add(&entry.path()).is_err(),
+                    Ok(_) => {}
+                    Err(e) => found.is_cut |= e.kind() != ErrorKind::NotFound,
                 }
             }
         }
         found
     }
 
-    fn add(&mut self, path: &Path) {
-        let Ok(pinned) = open_pin(path) else { return };
-        let (ids, id) = match &pinned {
-            Pinned::Link(link) => (&mut self.links, link.info().map(|info| info.id)),
-            Pinned::Program(program) => (&mut self.programs, program.info().map(|info| info.id)),
-            Pinned::Map(map) => (&mut self.maps, map.info().map(|info| info.id)),
+    fn add(&mut self, path: &Path) -> Result<()> {
+        let pinned = match open_pin(path) {
+            Ok(pinned) => pinned,
+            Err(e) => {
+                let is_no_pin = [libc_errno::EACCES, libc_errno::EINVAL].map(Some);
+                let is_left_out =
+                    e.kind() == ErrorKind::NotFound || is_no_pin.contains(&e.raw_os_error());
+                return if is_left_out { Ok(()) } else { Err(e) };
+            }
         };
-        if let Ok(id) = id {
-            ids.entry(id).or_default().push(path.to_path_buf());
-        }
+        let (ids, id) = match &pinned {
+            Pinned::Link(link) => (&mut self.links, link.info()?.id),
+            Pinned::Program(program) => (&mut self.programs, program.info()?.id),
+            Pinned::Map(map) => (&mut self.maps, map.info()?.id),
+        };
+        ids.entry(id).or_default().push(path.to_path_buf());
+        Ok(())
     }
 
     /// Returns the pins of an attached program and of its link.

@@ -26,7 +26,7 @@ pub struct Shown {
     pub programs: Vec<Attached>,
     /// Counters of weir's programs; empty without any.
     pub counters: Vec<(&'static str, u64)>,
-    /// True if the bpf file system has more entries than were read: pins of other writers may be missing.
+    /// True if the bpf file system has entries that were not read: pins of other writers may be missing.
     pub has_more_pins: bool,
 }
 
@@ -114,7 +114,7 @@ impl fmt::Display for Shown {
         if self.has_more_pins {
             writeln!(
                 f,
-                "the bpf file system holds more than was looked at: pins of others may be missing here"
+                "not all of the bpf file system was read: pins of other writers may be missing here"
             )?;
         }
         Ok(())
@@ -127,8 +127,15 @@ impl fmt::Display for Shown {
 /// bpf(2) is not permitted.
 pub fn read(netns: &Netns, bpffs: Option<&Bpffs>) -> Result<Shown> {
     let (folders, weir) = of_weir(netns, bpffs)?;
-    let mut counters = folders.iter();
-    let counters = counters.find_map(|f| maps::counters(f).or_else(|| node::counters(f)));
+    let mut counters = None;
+    for folder in &folders {
+        if counters.is_none() {
+            counters = maps::counters(folder)?;
+        }
+        if counters.is_none() {
+            counters = node::counters(folder)?;
+        }
+    }
     let counters = counters.unwrap_or_default();
     let elsewhere = bpffs.map(Elsewhere::read).unwrap_or_default();
     let has_more_pins = elsewhere.is_cut;
@@ -207,7 +214,10 @@ pub fn elsewhere(netns: &Netns, bpffs: Option<&Bpffs>, of: Of) -> Result<Vec<Att
         return Ok(Vec::new());
     }
     // A program that another process has just attached is pinned before that process releases the lock.
-    let bpffs = bpffs.filter(|bpffs| bpffs.weir().is_dir());
+    let bpffs = match bpffs {
+        Some(bpffs) if pins::is_folder(&bpffs.weir())? => Some(bpffs),
+        _ => None,
+    };
     let _lock = bpffs.map(Bpffs::lock).transpose()?;
     let begun = Instant::now();
     loop {
@@ -265,7 +275,10 @@ fn xdp_of(link: &Link, pins: &Pins) -> Result<Vec<Attached>> {
         return Ok(Vec::new());
     }
     // A program attached by "ip link set xdp" has no link, and before Linux 5.8 links cannot be listed.
-    let links = weir_bpf::links().unwrap_or_default();
+    let links = match weir_bpf::links() {
+        Err(e) if e.raw_os_error() == Some(libc_errno::EINVAL) => Vec::new(),
+        links => links.map_err(|e| failed("list", "links of programs", &e))?,
+    };
     let mut found = Vec::new();
     for (mode, id) in programs {
         let is_its = |one: &&LinkInfo| {

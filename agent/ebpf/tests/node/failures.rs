@@ -184,6 +184,28 @@ fn whether_something_is_pinned_is_known_or_an_error() {
         assert!(is_present().unwrap());
         node.remove(&[proxy.try_clone().unwrap()]).unwrap();
         assert!(!is_present().unwrap());
+        // It leads to itself.
+        scene.apply(&scene.wanted(&[POD], PROXY));
+        let name = scene.node.id().ino.to_string();
+        let obsolete = scene
+            .mounted
+            .path()
+            .join("weir/v2")
+            .join(name)
+            .join("weir_asked");
+        std::os::unix::fs::symlink(&obsolete, &obsolete).unwrap();
+        let error = node.compare(&scene.wanted(&[POD], PROXY)).unwrap_err();
+        assert!(error.to_string().contains("weir_asked"), "{error}");
+        std::fs::remove_file(&obsolete).unwrap();
+        node.remove(&[proxy.try_clone().unwrap()]).unwrap();
+        let error = node.is_present([std::path::Path::new("/proc/version/ns")]);
+        let error = error.unwrap_err().to_string();
+        assert!(error.contains("/proc/version/ns"), "{error}");
+        assert!(
+            !node
+                .is_present([std::path::Path::new("/proc/0/ns/net")])
+                .unwrap()
+        );
         // Another object has the path of the directory that contains the folders.
         let layout = scene.mounted.path().join("weir/v2");
         std::fs::remove_dir(&layout).unwrap();
