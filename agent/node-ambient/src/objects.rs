@@ -216,7 +216,7 @@ pub fn host(node: &Node) -> Objects {
             .sysctls
             .extend(devices.into_iter().flat_map(accepting));
     }
-    let all = ["all", "default"].into_iter();
+    // Not of `default`, which new links copy: that of a pod is set with its enrolment, and others keep their usual value.
     let devices: BTreeSet<&str> = node
         .devices
         .values()
@@ -224,7 +224,7 @@ pub fn host(node: &Node) -> Objects {
         .map(|device| node.arrival(device))
         .collect();
     let known: BTreeSet<Sysctl> = objects.sysctls.iter().cloned().collect();
-    let loose = all.chain(devices).map(rp_filter);
+    let loose = ["all"].into_iter().chain(devices).map(rp_filter);
     objects.sysctls.extend(loose.filter(|s| !known.contains(s)));
     objects
 }
@@ -258,7 +258,6 @@ pub fn proxy(node: &Node) -> Objects {
     }
     let names = [
         "all",
-        "default",
         PROXY_CARRIERS[0],
         PROXY_CARRIERS[1],
         &place.interface,
@@ -278,7 +277,7 @@ fn src_valid_mark(device: &str) -> Sysctl {
 }
 
 /// Disables `rp_filter`. The kernel takes the larger value of `all` and of the interface.
-fn rp_filter(device: &str) -> Sysctl {
+pub(crate) fn rp_filter(device: &str) -> Sysctl {
     Sysctl {
         key: format!("ipv4/conf/{device}/rp_filter"),
         value: "0",
@@ -286,7 +285,7 @@ fn rp_filter(device: &str) -> Sysctl {
 }
 
 /// Accepts packets from the proxy whose source is an address of the node.
-fn accepting(device: &str) -> [Sysctl; 2] {
+pub(crate) fn accepting(device: &str) -> [Sysctl; 2] {
     let accept_local = Sysctl {
         key: format!("ipv4/conf/{device}/accept_local"),
         value: "1",
