@@ -22,7 +22,8 @@ pub struct Collision {
     pub effect: String,
     /// The setting that avoids it.
     pub setting: &'static str,
-    /// True if connections of enrolled pods bypass the proxy, or packets are lost, even if everything is in sync.
+    /// True if connections of enrolled pods bypass the proxy, or packets are lost, even if everything is in sync; also if that is
+    /// unknown.
     pub bypasses: bool,
 }
 
@@ -71,10 +72,10 @@ pub(crate) fn collisions(node: &Node) -> Result<Vec<Collision>> {
     let marks = marks::of_others();
     // Not an error: removal and updates of an existing redirection do not depend on the marks of other writers.
     found.extend(marks.as_ref().err().map(|e| Collision {
-        found: "rules of other writers".to_owned(),
-        effect: format!("whether they use the same bits of the mark could not be found out: {e}"),
-        setting: "marks, if they do",
-        bypasses: false,
+        found: "marks in foreign rules".to_owned(),
+        effect: format!("unknown: reading the rules failed: {e}"),
+        setting: "marks, if they use the same bits",
+        bypasses: true,
     }));
     for used in marks.into_iter().flatten() {
         let wanted = match used.owner {

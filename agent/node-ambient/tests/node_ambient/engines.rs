@@ -12,7 +12,7 @@ use weir_netfilter::xtables::{Script, XtEngine, XtFamily};
 use weir_netlink::route::{Link, LinkKind, Routing};
 use weir_node_ambient::{apply, compare, remove};
 
-/// Engines with rules or sets of this crate in the node's namespace.
+/// The engines that have rules or sets of this crate in the node's namespace.
 fn engines(scene: &Scene) -> Vec<Engine> {
     let read = || {
         let tables = NftEngine::open().unwrap().tables().unwrap();
@@ -58,7 +58,7 @@ fn rules_of_one_engine_follow_those_of_the_other() {
         without.pods.clear();
         apply(&without, &scene.node, Some(last), false).unwrap();
         assert_eq!(answer(&scene.pod, web(OUTSIDE, false)), "outside|x");
-        // What sysctls were before is known to the end.
+        // The record of the original sysctls is kept to the end.
         assert!(!remove(&scene.node, Some(&config)).unwrap().is_empty());
         assert_eq!(engines(&scene), []);
         assert_eq!(sysctl(&scene.node, "ipv4/conf/all/rp_filter"), "1");
@@ -66,7 +66,7 @@ fn rules_of_one_engine_follow_those_of_the_other() {
     }
 }
 
-/// What Istio's agent has made is not taken for rules of this crate.
+/// Objects of Istio's agent do not count as rules of this crate.
 // matrix: newest
 #[test]
 fn legacy_rules_and_links_of_istio_are_not_overwritten() {
@@ -103,7 +103,7 @@ fn legacy_rules_and_links_of_istio_are_not_overwritten() {
     assert_ne!(rules(), before.1);
 }
 
-/// A table that is larger than what is decoded, as of kube-proxy with many services.
+/// A table that exceeds the limit of decoding, such as one of kube-proxy with many services.
 // matrix: newest
 #[test]
 fn a_large_legacy_table_of_others_holds_up_only_the_first_change() {
@@ -140,7 +140,7 @@ fn a_large_legacy_table_of_others_holds_up_only_the_first_change() {
         println!("skipped: no iptables-legacy-restore");
         return;
     }
-    let unseen = "could not be found out";
+    let unseen = "unknown: reading the rules failed";
     let config = scene.config(&[(PROXY, 1)], &carrier("veth"));
     let change = compare(&config, &scene.node, None).unwrap();
     assert!(change.is_empty(), "{:?}", change.host);
