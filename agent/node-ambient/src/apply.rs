@@ -15,7 +15,8 @@ use crate::config::Config;
 use crate::discover::{By, discover};
 use crate::node::{Carrier, Node};
 use crate::objects::{
-    self, Objects, PROXY_PRIORITIES, RETURN_MARK, RouteSpec, TPROXY_MARK, is_own,
+    self, CARRIERS, Objects, PROXY_PRIORITIES, RETURN_MARK, RouteSpec, SECOND_CARRIERS, Sysctl,
+    TPROXY_MARK, is_own,
 };
 use crate::plan::{Observed, Step, memory, observe, plan, values};
 use crate::proxied::{self, Redirected};
@@ -23,7 +24,7 @@ use crate::rules::{self, Side};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use weir_cni::compile::Engine;
-use weir_ebpf::Lock;
+use weir_ebpf::{Lock, netns_if_there};
 use weir_netlink::route::{Geneve, Link, LinkKind, Route, Routing, Vxlan};
 use weir_netlink::{Error, InForce, Netns, Result};
 
@@ -99,10 +100,20 @@ fn compare_here(config: &Config, engine: Option<Engine>) -> Result<Change> {
             .collect()
     };
     insert_rules(&desired, &mut steps, changes);
-    let proxy = match &proxy_netns {
+    let mut proxy = match &proxy_netns {
         Some(netns) => netns.run(|| proxy_steps(&node))??.0,
         None => Vec::new(),
     };
+    if !node.is_capturing() {
+        let at_proxy = config_of_proxies(config);
+        for of in &config.proxies {
+            // If the namespace is gone, so is everything in it.
+            if let Some(netns) = netns_if_there(&of.netns)? {
+                proxy.extend(netns.run(|| removal(&Routing::open()?, Some(&at_proxy)))??);
+            }
+        }
+        proxy.retain(|step| !matches!(step, Step::Netfilter(lines) if lines.is_empty()));
+    }
     Ok(Change {
         node,
         engine,
@@ -398,13 +409,18 @@ pub fn remove(host: &Netns, config: Option<&Config>) -> Result<Vec<String>> {
     remove_locked(host, config)
 }
 
+/// Returns the configuration without previous values of sysctls, which are those of the node.
+fn config_of_proxies(config: &Config) -> Config {
+    Config {
+        sysctls: BTreeMap::new(),
+        ..config.clone()
+    }
+}
+
 fn remove_locked(host: &Netns, config: Option<&Config>) -> Result<Vec<String>> {
     let mut lines = Vec::new();
     let (mut failure, mut in_force) = (None, InForce::No);
-    let at_proxy = config.map(|config| Config {
-        sysctls: BTreeMap::new(),
-        ..config.clone()
-    });
+    let at_proxy = config.map(config_of_proxies);
     let mut of = |netns: &Netns, config: Option<&Config>| {
         let done = netns.run(|| remove_here(config));
         if done.is_ok() {
@@ -419,11 +435,11 @@ fn remove_locked(host: &Netns, config: Option<&Config>) -> Result<Vec<String>> {
     of(host, config);
     let mut unopened = None;
     for proxy in config.into_iter().flat_map(|c| &c.proxies) {
-        match Netns::open(&proxy.netns) {
-            Ok(netns) => of(&netns, at_proxy.as_ref()),
+        match netns_if_there(&proxy.netns) {
+            Ok(Some(netns)) => of(&netns, at_proxy.as_ref()),
             // If the namespace is gone, so is everything in it.
-            Err(e) if e.is_not_found() || e.errno().is_none() => {}
-            Err(e) => unopened = Some(e),
+            Ok(None) => {}
+            Err(e) => unopened = unopened.or(Some(e)),
         }
     }
     failure
@@ -431,19 +447,20 @@ fn remove_locked(host: &Netns, config: Option<&Config>) -> Result<Vec<String>> {
         .map_or(Ok(lines), |e| Err(e.with_in_force(in_force)))
 }
 
-fn remove_here(config: Option<&Config>) -> Result<Vec<String>> {
-    let routing = Routing::open()?;
+/// Returns the steps that remove everything from the namespace of this thread, in their order; empty if nothing is there.
+fn removal(routing: &Routing, config: Option<&Config>) -> Result<Vec<Step>> {
     let nothing = Objects::default();
     let before = config.map_or_else(rules::memory, remembered)?;
-    let mut observed = observe(&routing, &nothing, before)?;
+    let mut observed = observe(routing, &nothing, before)?;
     // The table of the local route in the proxy's namespace, if known.
     observed
         .tables
         .extend(config.map(|c| c.routing.inbound_table));
+    let present = rules::present()?;
     // Links in the proxy's namespace disappear with it. Links here count only if there is another object of this crate.
     let is_ours = observed.rules.iter().any(is_own)
         || observed.own_routes(&nothing).next().is_some()
-        || rules::present()?.is_some();
+        || present.is_some();
     if !is_ours {
         return Ok(Vec::new());
     }
@@ -455,11 +472,19 @@ fn remove_here(config: Option<&Config>) -> Result<Vec<String>> {
         Step::DeleteRoute(_) => 4,
         _ => 3,
     };
-    steps.push(Step::Netfilter(Vec::new()));
+    let present = present.map(|engine| format!("remove the rules of {engine}"));
+    steps.push(Step::Netfilter(present.into_iter().collect()));
     // The kernel deletes the routes of a link with it, and the plan expects that. The other routes are deleted last, as the sign that
     // something is left.
     steps.sort_by_key(rank);
+    Ok(steps)
+}
+
+fn remove_here(config: Option<&Config>) -> Result<Vec<String>> {
+    let routing = Routing::open()?;
+    let steps = removal(&routing, config)?;
     let (mut lines, mut failure) = (Vec::new(), None);
+    let unknown = without_memory(&routing, config)?;
     // Previous values of sysctls that could not be restored, kept for the next attempt.
     let mut kept = BTreeMap::new();
     for step in &steps {
@@ -477,5 +502,41 @@ fn remove_here(config: Option<&Config>) -> Result<Vec<String>> {
         }
         failure = failure.or(done.err());
     }
+    lines.extend(unknown);
     failure.map_or(Ok(lines), Err)
+}
+
+/// Describes the sysctls of the node that keep this crate's values because the rules that stored the previous ones are gone, as after
+/// `nft flush ruleset`. They are stored nowhere else.
+fn without_memory(routing: &Routing, config: Option<&Config>) -> Result<Option<String>> {
+    let routes = routing.routes_by(objects::WEIR)?;
+    // Only the node's namespace has this route.
+    let is_of_node = routes.iter().any(objects::is_guard_of_all);
+    if !is_of_node || !config.map_or_else(rules::memory, remembered)?.is_empty() {
+        return Ok(None);
+    }
+    let carriers = [CARRIERS, SECOND_CARRIERS].concat();
+    let is_of_proxy = |link: &&Link| {
+        let is_carrier = carriers.contains(&link.name.as_str());
+        !is_carrier && routes.iter().any(|r| r.oif == Some(link.index))
+    };
+    let links = routing.links()?;
+    let of_proxies = links.iter().filter(is_of_proxy);
+    let of_proxies = of_proxies.flat_map(|link| objects::accepting(&link.name));
+    let ours: Vec<Sysctl> = of_proxies.chain([objects::rp_filter("all")]).collect();
+    let now = values(ours.iter().map(|s| &s.key))?;
+    let left = ours
+        .iter()
+        .filter(|s| now.get(&s.key).is_some_and(|v| v == s.value));
+    let left: Vec<String> = left
+        .map(|s| format!("net.{}={}", s.key.replace('/', "."), s.value))
+        .collect();
+    // While the rules are there, nothing is stored only if nothing had to be changed; `accept_local` is off by default.
+    let is_lost = rules::present()?.is_none() || left.iter().any(|s| s.ends_with("accept_local=1"));
+    Ok((is_lost && !left.is_empty()).then(|| {
+        format!(
+            "left as they are, since no rules store the previous values: {}, and rp_filter=0 of pods' links; the kernel's default of each is 0, and sysctl --system applies the settings of this machine",
+            left.join(", ")
+        )
+    }))
 }

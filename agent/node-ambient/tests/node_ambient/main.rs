@@ -1,5 +1,4 @@
 //! Acceptance checks of ambient mode at the node, with real packets in temporary namespaces.
-//! matrix: newest
 // matrix: newest
 // Helpers are part of the tests: clippy.toml grants them the same exceptions.
 #![cfg(test)]
@@ -33,6 +32,7 @@ mod mistaken;
 mod netkit;
 mod odd;
 mod proxied;
+mod removal;
 mod reused;
 mod scene;
 mod segments;
