@@ -38,8 +38,8 @@ pub(crate) struct Connection {
     version: AtomicI32,
     /// Number of acknowledged requests.
     acked: AtomicU64,
-    /// A newer connection has replaced it.
-    replaced: AtomicBool,
+    /// A newer connection has replaced it, or the agent stops.
+    closed: AtomicBool,
     socket: Socket,
     wake: PipeWriter,
     pub(crate) requests: Requests,
@@ -57,7 +57,7 @@ impl Connection {
             since: SystemTime::now(),
             version: AtomicI32::new(0),
             acked: AtomicU64::new(0),
-            replaced: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
             socket,
             wake,
             requests: Requests::default(),
@@ -84,9 +84,9 @@ impl Connection {
         }
     }
 
-    /// Closes it in favour of a newer one. Its thread stops waiting for the peer.
-    pub(crate) fn replace(&self) {
-        self.replaced.store(true, Ordering::Release);
+    /// Closes it. Its thread stops waiting for the peer.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::Release);
         // The peer may have disconnected already.
         let _ = self.socket.shutdown(Shutdown::Both);
         self.wake();
@@ -105,9 +105,10 @@ pub(crate) fn serve(shared: &Shared, connection: &Connection, mut woken: PipeRea
         .hello()
         .and_then(|()| line.snapshot(connection))
         .and_then(|()| line.updates(connection, &mut woken));
-    let is_replaced = connection.replaced.load(Ordering::Acquire);
+    let is_closed = connection.closed.load(Ordering::Acquire);
     match ended {
-        _ if is_replaced && !shared.stops() => {
+        _ if is_closed && shared.stops() => "the agent ends".to_owned(),
+        _ if is_closed => {
             format!("it was the oldest of {CONNECTIONS}, and a newer one has replaced it")
         }
         Ok(()) => "the agent ends".to_owned(),
@@ -229,7 +230,9 @@ impl Line<'_> {
                 why: cut(&ack.error),
                 read: true,
             })),
-            None => Err(End::closed("an answer is none that this agent knows")),
+            None => Err(End::closed(
+                "an answer has no payload that this agent knows",
+            )),
         }
     }
 
@@ -298,13 +301,13 @@ impl Line<'_> {
             Err(e) if e.kind() == io::ErrorKind::TimedOut => Ok(()),
             Err(e) => Err(End::closed(format!("it broke: {e}"))),
             Ok([]) => Err(End::closed("ztunnel has closed it")),
-            Ok(_) => Err(End::closed("ztunnel said something that was not asked for")),
+            Ok(_) => Err(End::closed("ztunnel sent a packet without a request")),
         }
     }
 
     fn updates(&mut self, connection: &Connection, woken: &mut PipeReader) -> Result<(), End> {
         loop {
-            if self.shared.stops() || connection.replaced.load(Ordering::Acquire) {
+            if self.shared.stops() || connection.closed.load(Ordering::Acquire) {
                 return Ok(());
             }
             if let Some((ticket, unsent)) = connection.requests.next() {

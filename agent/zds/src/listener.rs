@@ -33,6 +33,8 @@ const LEFT_OVER: Duration = Duration::from_secs(60);
 /// Interval of checks whether the socket's file exists, and whether the agent stops.
 const LOOK: Duration = Duration::from_millis(500);
 
+/// Time that connections have to end by themselves when the agent stops: ztunnel usually answers a request within milliseconds.
+const STOP: Duration = Duration::from_secs(1);
 /// Longest interval between checks while another process listens there: each check is a connection that it has to close.
 const LOOK_FOREIGN: Duration = Duration::from_secs(60);
 
@@ -122,14 +124,20 @@ fn bind_again(path: &Path) -> io::Result<Bound> {
     }
 }
 
-/// Accepts connections until the agent stops, then waits until they have ended.
+/// Accepts connections until the agent stops, then waits until they have ended, and closes those that have not after [`STOP`].
 pub(crate) fn accept(shared: &Arc<Shared>, mut bound: Bound) {
     let mut threads: Vec<JoinHandle<()>> = Vec::new();
     let mut failure = None;
     let (mut look_at, mut pause) = (Instant::now(), LOOK);
     while !shared.stops() {
         let path = &shared.options.path;
-        if Instant::now() >= look_at && file(path).ok() != Some(bound.file) {
+        let is_due = Instant::now() >= look_at;
+        let is_there = is_due && file(path).ok() == Some(bound.file);
+        if is_there && failure.take().is_some() {
+            // Only its file could not be read for a moment.
+            shared.observer.socket(None);
+        }
+        if is_due && !is_there {
             match bind_again(path) {
                 Ok(new) => {
                     (bound, failure, pause) = (new, None, LOOK);
@@ -165,6 +173,12 @@ pub(crate) fn accept(shared: &Arc<Shared>, mut bound: Bound) {
         }
         std::thread::sleep(PACE);
     }
+    let until = Instant::now() + STOP;
+    while threads.iter().any(|thread| !thread.is_finished()) && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let left = shared.connections().clone();
+    left.iter().for_each(|connection| connection.close());
     for thread in threads {
         let _ = thread.join();
     }
@@ -173,7 +187,7 @@ pub(crate) fn accept(shared: &Arc<Shared>, mut bound: Bound) {
 /// Serves a connection on a separate thread.
 fn begin(shared: &Arc<Shared>, socket: Socket) -> Result<JoinHandle<()>, String> {
     let peer = getsockopt(&socket, PeerCredentials)
-        .map_err(|e| format!("it is not known whose it is: {e}"))?;
+        .map_err(|e| format!("reading the process and user of the peer failed: {e}"))?;
     if !shared.options.users.contains(&peer.uid()) {
         return Err(format!(
             "process {} of user {} is not ztunnel, which runs as root",
@@ -187,7 +201,7 @@ fn begin(shared: &Arc<Shared>, socket: Socket) -> Result<JoinHandle<()>, String>
     let mut connections = shared.connections();
     // Stale connections of a ztunnel must not block the current one.
     while connections.len() >= CONNECTIONS {
-        connections.remove(0).replace();
+        connections.remove(0).close();
     }
     connections.push(Arc::clone(&connection));
     let count = connections.len();

@@ -64,7 +64,7 @@ impl std::fmt::Display for AddError {
             Self::TimedOut => f.write_str("ztunnel did not answer in time"),
             Self::Waits => f.write_str("ztunnel has not answered yet"),
             Self::Closed => f.write_str("ztunnel disconnected before it answered"),
-            Self::Unsendable(why) => write!(f, "it cannot be told to ztunnel: {why}"),
+            Self::Unsendable(why) => write!(f, "it cannot be sent to ztunnel: {why}"),
         }
     }
 }
@@ -115,7 +115,7 @@ impl Shared {
     }
 }
 
-/// The socket and its connections, which end when it is dropped. The socket's file is left to the next agent.
+/// The socket and its connections, which end when it is dropped, within two seconds. The socket's file is left to the next agent.
 pub struct Server {
     shared: Arc<Shared>,
     accepts: Option<JoinHandle<()>>,
@@ -197,10 +197,13 @@ impl Handle {
     /// There is no connection, it refused the pod, or it has not answered within `limit`.
     pub fn add(&self, workload: &Workload, limit: Duration) -> Result<u64, AddError> {
         let Some(netns) = workload.netns.clone() else {
-            return Err(AddError::Unsendable("its namespace is not known".into()));
+            return Err(AddError::Unsendable(
+                "its network namespace is unknown".into(),
+            ));
         };
-        let place = place(&*netns)
-            .map_err(|e| AddError::Unsendable(format!("its namespace cannot be looked at: {e}")))?;
+        let place = place(&*netns).map_err(|e| {
+            AddError::Unsendable(format!("fstat of its network namespace failed: {e}"))
+        })?;
         let connection = self.0.takes_pods().ok_or(AddError::NoProxy)?;
         let until = Instant::now() + limit;
         let unsent = Unsent {

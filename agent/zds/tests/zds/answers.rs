@@ -132,7 +132,7 @@ fn differs(two: &Two, phase: Phase, answer: &Answer) -> Option<String> {
     });
     let is_told = match &fault {
         Ok(why) => ended.why.contains(why),
-        Err(_) => ["not asked for", "an answer cannot be read"]
+        Err(_) => ["a packet without a request", "an answer cannot be read"]
             .iter()
             .any(|why| ended.why.contains(why)),
     };
@@ -215,7 +215,7 @@ fn an_answer_before_its_request_and_a_descriptor_end_the_connection() {
     *scene.node.pods.lock().unwrap() = None;
     early.send(&HELLO).unwrap();
     early.send(&ACK).unwrap();
-    scene.node.says("not asked for");
+    scene.node.says("a packet without a request");
     scene.node.set(&[]);
     let with_descriptor = connect(&scene.path());
     send(&with_descriptor, &HELLO, &[early.as_raw_fd()]).unwrap();

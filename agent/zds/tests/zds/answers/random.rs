@@ -58,7 +58,7 @@ impl Answer {
         }
         match WorkloadResponse::decode(&self.bytes[..]).map(|r| r.payload) {
             Err(_) => Ok("an answer cannot be read"),
-            Ok(None) => Ok("none that this agent knows"),
+            Ok(None) => Ok("no payload that this agent knows"),
             Ok(Some(Response::Ack(ack))) => Err(ack.error),
         }
     }
