@@ -47,10 +47,15 @@ impl Class {
         !self.by_lo || taking == Taking::Diverted
     }
 
-    /// True if setting a zone does harm. With a zone of the original direction only, conntrack finds a connection by its
-    /// replies, and zone 0 is the default zone. For UDP, which is redirected for DNS, both do harm: our own zone is then not set.
-    pub(super) fn suffers_zone(self, is_original: bool, is_0: bool) -> bool {
-        self.protocol == UDP || !(is_original || is_0)
+    /// The harm that setting a zone does. With a zone of the original direction only, conntrack finds a connection by its
+    /// replies, and zone 0 is the default zone. For UDP, which is redirected for DNS, the first does harm, and zone 0 if it is set
+    /// before our own zone.
+    pub(super) fn zoned(self, is_original: bool, is_0: bool) -> Option<Taking> {
+        match (self.protocol == UDP, is_0) {
+            (true, true) => Some(Taking::Unzoned),
+            (true, false) => Some(Taking::Zoned),
+            (false, _) => (!is_original && !is_0).then_some(Taking::Zoned),
+        }
     }
 
     /// Whether the packets came in by an interface (`-i`); `None`: unknown. Outgoing packets have no input interface, which

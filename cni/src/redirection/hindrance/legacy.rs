@@ -129,8 +129,10 @@ pub(super) fn elsewhere(ours: &Ours, found: &Ruleset) -> Vec<String> {
                 for (at, rule) in reachable(ours, table, &chain.name, class) {
                     let taking = rule.target.as_ref().and_then(|t| taking(t, class));
                     let before = taking.and_then(|t| ours.is_behind(t, hook, priority));
-                    // A chain with our priority is the chain with our rules, which `before_ours` checks.
-                    let is_known = is_shared && before == Some(Before::Maybe);
+                    // A chain with our priority is the chain with our rules, which `before_ours` checks, but not for zones.
+                    let is_known = is_shared
+                        && before == Some(Before::Maybe)
+                        && taking != Some(Taking::Unzoned);
                     if let (Some(taking), Some(before), false) = (taking, before, is_known) {
                         let rule = format!("{} -A {at}{rule}", place(table));
                         lines.push(taking.line(&rule, before));
@@ -151,10 +153,7 @@ pub(super) fn taking(target: &Target, class: Class) -> Option<Taking> {
         Target::Ct(ct) => {
             let zone = ct.zone.as_ref()?;
             let is_original = zone.direction == Some(Direction::Original);
-            if !class.suffers_zone(is_original, zone.id == Some(0)) {
-                return None;
-            }
-            Taking::Zoned
+            class.zoned(is_original, zone.id == Some(0))?
         }
         target => match target.extension()? {
             "NOTRACK" => Taking::Untracked,

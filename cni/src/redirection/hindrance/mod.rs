@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | `notrack` | a chain called before conntrack, including `ingress` | packets without a connection are not translated |
 //! | a zone | the same | `SO_ORIGINAL_DST` fails, UDP replies are not translated, replies of TPROXY are redirected |
+//! | zone 0 for UDP | before our zones for DNS | the first rule that sets a zone decides: queries of the proxy match entries of the application |
 //! | `dnat`, `redirect` | a chain of type nat called before ours | the first translation wins |
 //! | `tproxy` | a chain at prerouting | the packet is assigned to another socket |
 //! | a terminal verdict or target | before our rules in a legacy built-in chain, which is shared | our rules are not reached |
@@ -97,6 +98,8 @@ enum Taking {
     Untracked,
     /// It puts their connections into a zone, which only our own rules for DNS may do.
     Zoned,
+    /// It keeps them in the default zone: the first rule that sets a zone decides.
+    Unzoned,
     /// It translates their destination.
     Translated,
     /// It assigns them to a socket.
@@ -111,6 +114,12 @@ impl Taking {
                 "exempts packets from connection tracking, so that they are not redirected"
             }
             Self::Zoned => "puts connections into a zone, where their translation is not found",
+            Self::Unzoned if is_before == Before::Yes => {
+                "keeps DNS in the default zone, so that a query of the proxy may return to the proxy"
+            }
+            Self::Unzoned => {
+                "may keep DNS in the default zone, since its chain has the same priority as ours"
+            }
             _ if is_before == Before::Maybe => {
                 "may take packets before ours, since its chain has the same priority"
             }
@@ -250,6 +259,7 @@ impl Ours {
         let order = match taking {
             // Diverted packets keep their destination, but without tracking the proxy's replies look like a new connection.
             Taking::Untracked | Taking::Zoned => priority.cmp(&CONNTRACK),
+            Taking::Unzoned => priority.cmp(&priority::RAW),
             Taking::Translated => priority.cmp(of_ours),
             // The last `tproxy` that finds a socket wins.
             Taking::Diverted if priority > *of_ours => Ordering::Less,

@@ -131,10 +131,6 @@ fn place(table: TableFamily, base: &BaseChain) -> (Hook, i32) {
 }
 
 fn taking(statement: &Statement, family: TableFamily, class: Class) -> Option<Taking> {
-    let zoned = |is_original, is_0| {
-        let suffers = class.suffers_zone(is_original, is_0);
-        suffers.then_some(Taking::Zoned)
-    };
     let expr = |expr: &Expr| match expr {
         // For example, a translation to an address from a map lookup.
         Expr::Nat(_) | Expr::Redir(_) => Some(Taking::Translated),
@@ -142,7 +138,7 @@ fn taking(statement: &Statement, family: TableFamily, class: Class) -> Option<Ta
         Expr::Ct(ct) => {
             let is_zone = ct.sreg.is_some() && ct.key.map(CtKey::from) == Some(CtKey::Zone);
             let is_original = ct.direction == Some(raw::IP_CT_DIR_ORIGINAL);
-            zoned(is_original, false).filter(|_| is_zone)
+            class.zoned(is_original, false).filter(|_| is_zone)
         }
         Expr::Notrack => Some(Taking::Untracked),
         other => match Compat::read(other, family) {
@@ -154,7 +150,7 @@ fn taking(statement: &Statement, family: TableFamily, class: Class) -> Option<Ta
         Statement::Notrack => Taking::Untracked,
         Statement::CtSet(CtKey::Zone, direction, zone) => {
             let is_0 = *zone == Source::Value(Data::ne16(0));
-            zoned(*direction == Some(CtDirection::Original), is_0)?
+            class.zoned(*direction == Some(CtDirection::Original), is_0)?
         }
         Statement::Redirect(_) => Taking::Translated,
         Statement::Nat(nat) if nat.kind == NatKind::Dnat => Taking::Translated,

@@ -87,6 +87,31 @@ fn the_order_of_chains_counts() {
     }
 }
 
+/// The first rule that sets a zone decides: behind our rules for DNS, the default zone does not change anything.
+#[test]
+fn the_default_zone_of_queries_counts_only_before_our_own_zone() {
+    let dns = |c: &mut SidecarConfig| (c.redirect_dns, c.capture_all_dns) = (true, true);
+    let query = || Rule::builder().dport(nft::L4Proto::Udp, CmpOp::Eq, 53..=53);
+    for ours in ours(dns) {
+        for (zone, priority, expected) in [
+            (0, -310, 1),
+            (0, -300, 1),
+            (0, -299, 0),
+            (0, -201, 0),
+            (7, -299, 1),
+            (7, -199, 0),
+        ] {
+            let rules = vec![query().set_ct_zone(zone).build()];
+            let table = Table {
+                chains: vec![chain(ChainType::Filter, priority, rules)],
+                ..Table::new(TableFamily::Inet, "t")
+            };
+            let found = tables::in_table(&ours, &table);
+            assert_eq!(found.len(), expected, "{zone} {priority}: {found:?}");
+        }
+    }
+}
+
 /// Includes chains called after ours: there the policy applies to connections that are not redirected.
 #[test]
 fn a_policy_drop_of_nat_counts_at_any_priority() {
