@@ -1,21 +1,17 @@
 //! Paths of the node, as seen by a process that may run in a container.
 
-use super::place::Processes;
+use super::place::{Processes, proc_of_node};
 use crate::settings::Resolved;
 use std::path::{Path, PathBuf};
 
 /// Returns the mount of the host's `/proc`, and the path of the host's network namespace if it is not this process's own.
 pub fn netns_of(r: &Resolved) -> (PathBuf, Option<PathBuf>) {
-    let host = Path::new("/host/proc");
-    let proc: PathBuf = match host.join("1").is_dir() {
-        true => host.to_owned(),
-        false => PathBuf::from("/proc"),
-    };
+    let proc = proc_of_node();
     let of_first = r
         .bool("ALLOW_SWITCH_TO_HOST_NS")
         .then(|| proc.join("1/ns/net"));
     let said = Some(r.text("WEIR_HOST_NETNS")).filter(|path| !path.is_empty());
-    (proc, said.map(PathBuf::from).or(of_first))
+    (proc.to_owned(), said.map(PathBuf::from).or(of_first))
 }
 
 /// Returns this absolute path if `is_it` accepts it, otherwise the path through the root of the node's first process if that

@@ -22,8 +22,9 @@ pub mod place;
 pub use cgroup::is_of_pod;
 
 use nix::errno::Errno;
-use place::{Folder, Identity, Place, Processes, Scan, not_nested, owns};
+use place::{Folder, Identity, Place, Processes, Scan, exists, not_nested, owns};
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::ErrorKind;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
@@ -176,11 +177,13 @@ impl Sandboxes {
     /// Opens a network namespace that may be a pod's. Refuses the node's, even if this process runs in another one.
     fn opened(&self, path: &Path) -> weir_netlink::Result<Sandbox> {
         let netns = Netns::open(path)?;
-        if self.0.processes.host() == Some(netns.id()) {
-            let object = format!("{} as a pod's network namespace", path.display());
+        let object = || format!("{} as a pod's network namespace", path.display());
+        let host = self.0.processes.host();
+        let host = host.map_err(|why| weir_netlink::Error::refused("use", object(), why))?;
+        if host == Some(netns.id()) {
             let reason =
                 "it is the node's, and rules there would take the traffic of the whole node";
-            return Err(weir_netlink::Error::refused("use", object, reason));
+            return Err(weir_netlink::Error::refused("use", object(), reason));
         }
         Sandbox::of(netns)
     }
@@ -311,7 +314,11 @@ impl Sandboxes {
             .and_then(|uid| locked(&self.0.state).announced.get(uid).cloned());
         let is_named = announced.is_some_and(|netns| {
             let mut places = self.places(&netns.path).into_iter();
-            places.any(|place| id_of(&place).is_some())
+            places.any(|place| match exists(&place) {
+                Ok(is_there) => is_there,
+                // This agent may lack access to the root of the node, which says nothing about the path.
+                Err(e) => e.kind() != ErrorKind::PermissionDenied,
+            })
         });
         let runtime = self.0.runtime.as_ref();
         let is_unknown = runtime.is_none_or(|runtime| {

@@ -5,8 +5,9 @@
 
 use super::Sandboxes;
 use super::cri::sandbox::Runtime;
-use super::place::{Identity, Processes, Scan};
-use std::path::PathBuf;
+use super::place::{Identity, Processes, Scan, list};
+use std::fs::DirEntry;
+use std::path::Path;
 use weir_netlink::Netns;
 
 /// Where the kubelet keeps logs of pods (`podLogsDir`).
@@ -26,7 +27,7 @@ type ByUid = Box<dyn Fn(&Identity) -> Result<Netns, String>>;
 pub fn find(namespace: &str, name: &str, runtime: Option<Runtime>) -> Result<Netns, String> {
     let remedy = "name its network namespace: weir verify netns /proc/PID/ns/net --live";
     let processes = Processes::of_node();
-    let uids = uids(processes.root_of_node().join(LOGS), namespace, name)
+    let uids = uids(&processes.root_of_node().join(LOGS), namespace, name)
         .map_err(|why| format!("{why}; {remedy}"))?;
     let told: ByUid = match runtime {
         Some(runtime) => {
@@ -69,11 +70,10 @@ fn by_runtime(sandboxes: &Sandboxes, pod: &Identity) -> Result<Netns, String> {
     held.sandbox.netns().try_clone().map_err(|e| e.to_string())
 }
 
-fn uids(logs: PathBuf, namespace: &str, name: &str) -> Result<Vec<String>, String> {
-    let entries =
-        std::fs::read_dir(&logs).map_err(|e| format!("cannot list {}: {e}", logs.display()))?;
+fn uids(logs: &Path, namespace: &str, name: &str) -> Result<Vec<String>, String> {
+    let entries = list(logs)?;
     let prefix = format!("{namespace}_{name}_");
-    let names = entries.flatten().map(|e| e.file_name());
+    let names = entries.iter().map(DirEntry::file_name);
     let uids = names.filter_map(|n| Some(n.to_str()?.strip_prefix(&prefix)?.to_owned()));
     Ok(uids.take(SAME_NAME).collect())
 }
@@ -130,10 +130,10 @@ mod tests {
         for name in ["shop_web_1", "shop_web-2_2", "other_web_3", "shop_web_4"] {
             std::fs::create_dir(dir.path().join(name)).unwrap();
         }
-        let mut found = uids(dir.path().to_owned(), "shop", "web").unwrap();
+        let mut found = uids(dir.path(), "shop", "web").unwrap();
         found.sort();
         assert_eq!(found, ["1", "4"]);
-        let missing = uids(dir.path().join("none"), "shop", "web").unwrap_err();
+        let missing = uids(&dir.path().join("none"), "shop", "web").unwrap_err();
         assert!(missing.starts_with("cannot list"), "{missing}");
     }
 }

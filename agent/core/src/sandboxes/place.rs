@@ -12,11 +12,12 @@
 use super::cgroup;
 pub use super::identity::Identity;
 use caps::{CapSet, Capability};
+use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag};
 use nix::sys::stat::fstatat;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File};
-use std::io::Read;
+use std::fs::{self, DirEntry, File};
+use std::io::{self, ErrorKind, Read};
 use std::net::IpAddr;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -25,6 +26,34 @@ use weir_netlink::{Netns, NetnsId};
 
 /// Where a container sees the processes of the node; without that mount, `/proc`.
 const HOST_PROC: &str = "/host/proc";
+
+/// Returns the mounted `/proc` of the node: without that mount, this process's own `/proc`. If it is not known whether it is
+/// mounted, it is used, and fails: in a container, its own `/proc` would be taken for the node's.
+pub(super) fn proc_of_node() -> &'static Path {
+    let host = Path::new(HOST_PROC);
+    match exists(&host.join("1")) {
+        Ok(false) => Path::new("/proc"),
+        _ => host,
+    }
+}
+
+/// Returns whether there is a file at the path.
+///
+/// # Errors
+/// That cannot be determined; only ENOENT and ENOTDIR mean that there is none.
+pub(super) fn exists(path: &Path) -> io::Result<bool> {
+    match fs::metadata(path) {
+        Ok(_) => Ok(true),
+        Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(false),
+        Err(e) => Err(e),
+    }
+}
+
+/// Returns true if the error means that the process has ended, or is a zombie, which has no namespaces.
+fn has_ended(error: &io::Error) -> bool {
+    let ended = [Errno::ENOENT, Errno::ESRCH].map(|errno| Some(errno as i32));
+    ended.contains(&error.raw_os_error())
+}
 /// Maximum number of namespaces with processes of one pod whose addresses are read, not counting those created inside the
 /// pod, which any user of the pod can create in any number. A pod that runs containers of its own has several.
 const NAMESPACES: usize = 256;
@@ -77,13 +106,8 @@ pub struct Scan {
 impl Processes {
     /// The processes in the mounted `/proc` of the node; without that mount, in this process's own `/proc`.
     pub fn of_node() -> Self {
-        let host = Path::new(HOST_PROC);
-        let root = match host.join("1").is_dir() {
-            true => host,
-            false => Path::new("/proc"),
-        };
         Self {
-            root: root.to_owned(),
+            root: proc_of_node().to_owned(),
         }
     }
 
@@ -120,7 +144,8 @@ impl Processes {
         let netns = Netns::open(&self.link(place.pid)).map_err(|e| e.to_string())?;
         // While the namespace is held, its inode number is not reused. The process is checked afterwards: if its PID
         // was reused in between, the start time differs.
-        if netns.id() != place.id || Some(netns.id()) == self.host() || !self.is_there(place, pod) {
+        if netns.id() != place.id || Some(netns.id()) == self.host()? || !self.is_there(place, pod)
+        {
             return Err(format!("process {} is not of the pod any more", place.pid));
         }
         not_nested(&netns, pod)?;
@@ -130,37 +155,52 @@ impl Processes {
     /// Reads the network namespace and the pod of every process once.
     ///
     /// # Errors
-    /// The processes cannot be listed.
+    /// The processes cannot be listed, or one of them cannot be read for another reason than its end or a missing
+    /// permission: an incomplete scan would say that a pod has no process here.
     pub fn scan(&self) -> Result<Scan, String> {
-        let entries = fs::read_dir(&self.root)
-            .map_err(|e| format!("cannot list {}: {e}", self.root.display()))?;
-        let names = entries.flatten().map(|e| e.file_name());
+        let entries = list(&self.root)?;
+        let names = entries.iter().map(DirEntry::file_name);
         let pids = names.filter_map(|name| name.to_str()?.parse::<u32>().ok());
-        let host = self.host();
+        let host = self.host()?;
         let mut scan = Scan::default();
         for pid in pids {
+            let failed = |e| {
+                format!(
+                    "cannot read {}: {e}",
+                    self.root.join(pid.to_string()).display()
+                )
+            };
             match self.look(pid) {
                 Ok(place) if Some(place.id) == host => {}
-                Ok(place) => scan.add(place, self.pod_of(pid)),
-                Err(e) if e.kind() == std::io::ErrorKind::PermissionDenied => {
-                    *scan.hidden.entry(self.pod_of(pid)).or_default() += 1;
+                Ok(place) => scan.add(place, self.pod_of(pid).map_err(failed)?),
+                Err(e) if e.kind() == ErrorKind::PermissionDenied => {
+                    let uid = self.pod_of(pid).map_err(failed)?;
+                    *scan.hidden.entry(uid).or_default() += 1;
                 }
-                // The process has ended, or is a kernel thread without namespaces.
-                Err(_) => {}
+                Err(e) if has_ended(&e) => {}
+                Err(e) => return Err(failed(e)),
             }
         }
         Ok(scan)
     }
 
     /// Returns the inodes of all network namespaces of the node in which a process lives or which have a name. `None` if
-    /// access to a process is denied, since the list would be incomplete.
+    /// the list would be incomplete, as when access to a process is denied.
     pub fn namespaces(&self) -> Option<BTreeSet<u64>> {
         let scan = self.scan().ok().filter(|scan| scan.hidden.is_empty())?;
-        let lived_in = scan.seen.into_iter().chain(self.host()).map(|id| id.ino);
-        let names = fs::read_dir(self.root_of_node().join("run/netns"));
-        let named = names.into_iter().flatten().flatten();
-        let named = named.filter_map(|name| Some(fs::metadata(name.path()).ok()?.ino()));
-        Some(lived_in.chain(named).collect())
+        let seen = scan.seen.into_iter().chain(self.host().ok()?);
+        let mut found: BTreeSet<u64> = seen.map(|id| id.ino).collect();
+        let names = self.root_of_node().join("run/netns");
+        if exists(&names).ok()? {
+            for name in list(&names).ok()? {
+                match fs::metadata(name.path()) {
+                    Ok(meta) => _ = found.insert(meta.ino()),
+                    Err(e) if e.kind() == ErrorKind::NotFound => {}
+                    Err(_) => return None,
+                }
+            }
+        }
+        Some(found)
     }
 
     /// Finds the namespace of a pod.
@@ -222,39 +262,59 @@ impl Processes {
         self.root.join(format!("{pid}/ns/net"))
     }
 
-    /// Returns the node's own network namespace.
-    pub(super) fn host(&self) -> Option<NetnsId> {
-        self.look(1).ok().map(|place| place.id)
+    /// Returns the node's own network namespace; `None` if access to it is denied, or this `/proc` has no process 1.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub(super) fn host(&self) -> Result<Option<NetnsId>, String> {
+        match self.look(1) {
+            Ok(place) => Ok(Some(place.id)),
+            Err(e) if e.kind() == ErrorKind::PermissionDenied || has_ended(&e) => Ok(None),
+            Err(e) => Err(format!(
+                "cannot read {}: {e}",
+                self.root.join("1").display()
+            )),
+        }
     }
 
-    fn look(&self, pid: u32) -> std::io::Result<Place> {
+    fn look(&self, pid: u32) -> io::Result<Place> {
         let meta = fs::metadata(self.link(pid))?;
         let id = NetnsId {
             dev: meta.dev(),
             ino: meta.ino(),
         };
         let started = start_time(&self.read(pid, "stat")?);
-        let started = started.ok_or(std::io::ErrorKind::InvalidData)?;
+        let started = started.ok_or(ErrorKind::InvalidData)?;
         Ok(Place { id, pid, started })
     }
 
-    /// Returns the UID of the pod to which a process belongs.
-    fn pod_of(&self, pid: u32) -> Option<String> {
-        cgroup::pod(&self.read(pid, "cgroup").ok()?)
+    /// Returns the UID of the pod to which a process belongs; `None` if it belongs to none, has ended, or access is denied.
+    fn pod_of(&self, pid: u32) -> io::Result<Option<String>> {
+        match self.read(pid, "cgroup") {
+            Ok(text) => Ok(cgroup::pod(&text)),
+            Err(e) if e.kind() == ErrorKind::PermissionDenied || has_ended(&e) => Ok(None),
+            Err(e) => Err(e),
+        }
     }
 
     fn is_of(&self, place: &Place, pod: &Identity) -> bool {
         let uid = self.pod_of(place.pid);
-        uid.is_some_and(|uid| pod.is_called(&uid))
+        matches!(uid, Ok(Some(uid)) if pod.is_called(&uid))
     }
 
-    fn read(&self, pid: u32, name: &str) -> std::io::Result<String> {
+    fn read(&self, pid: u32, name: &str) -> io::Result<String> {
         let file = fs::File::open(self.root.join(format!("{pid}/{name}")))?;
         let mut bytes = Vec::new();
         file.take(FILE).read_to_end(&mut bytes)?;
         // Names of programs and control groups may contain any bytes.
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
+}
+
+/// Lists a directory completely.
+pub(super) fn list(dir: &Path) -> Result<Vec<DirEntry>, String> {
+    let listed = fs::read_dir(dir).and_then(Iterator::collect);
+    listed.map_err(|e| format!("cannot list {}: {e}", dir.display()))
 }
 
 impl Scan {
@@ -391,7 +451,49 @@ fn start_time(stat: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::start_time;
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    /// A scan that leaves out a process would say that its pod does not run here, and what is of the pod would be removed.
+    #[test]
+    fn a_process_that_cannot_be_read_is_not_left_out() {
+        let dir = weir_testing::TempDir::new();
+        let add = |pid: u32| {
+            let at = dir.path().join(pid.to_string());
+            fs::create_dir_all(at.join("ns")).unwrap();
+            fs::write(at.join("ns/net"), "").unwrap();
+            let stat = format!("{pid} (x) S 1 2 3 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 {pid} 0 0");
+            fs::write(at.join("stat"), stat).unwrap();
+            fs::write(at.join("cgroup"), format!("0::/kubepods/pod{pid}/c\n")).unwrap();
+        };
+        add(1);
+        add(7);
+        // It has ended.
+        fs::create_dir(dir.path().join("9")).unwrap();
+        let processes = Processes {
+            root: dir.path().to_owned(),
+        };
+        let has_none_of = |uid: &str| {
+            let scan = processes.scan();
+            scan.map(|scan| scan.has_none_of(&Identity::called(uid)))
+        };
+        assert_eq!(has_none_of("7"), Ok(false));
+        assert_eq!(has_none_of("8"), Ok(true));
+        let names = processes.root_of_node().join("run/netns");
+        assert_eq!(processes.namespaces().unwrap().len(), 2, "none has a name");
+        fs::create_dir_all(&names).unwrap();
+        fs::write(names.join("a"), "").unwrap();
+        assert_eq!(processes.namespaces().unwrap().len(), 3);
+        symlink("b", names.join("b")).unwrap();
+        assert_eq!(processes.namespaces(), None);
+        fs::remove_file(names.join("b")).unwrap();
+        add(8);
+        fs::remove_file(dir.path().join("8/ns/net")).unwrap();
+        symlink("net", dir.path().join("8/ns/net")).unwrap();
+        let why = has_none_of("8").unwrap_err();
+        assert!(why.contains("/8: "), "{why}");
+        assert_eq!(processes.namespaces(), None);
+    }
 
     #[test]
     fn a_name_may_hold_anything() {

@@ -3,7 +3,9 @@
 use super::Sandboxes;
 use super::place::Identity;
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::time::Instant;
+use weir_cni::plugin::NetnsOfPod;
 use weir_netlink::Netns;
 use weir_netlink::route::Routing;
 
@@ -55,4 +57,25 @@ fn what_the_plugin_named_is_taken_when_it_is_found_to_be_the_pods() {
     assert_eq!(found.id(), named.id());
     let kept = sandboxes.kept(&pod(new)).unwrap();
     assert_eq!(kept.id(), named.id());
+}
+
+#[test]
+fn a_namespace_that_cannot_be_looked_at_is_not_gone() {
+    let netns = weir_testing::namespace_or_skip!();
+    let Some(group) = weir_testing::groups::Group::of_pod("uid-of-another") else {
+        return;
+    };
+    let sleep = || std::process::Command::new("sleep").arg("600").spawn();
+    let process = weir_testing::Process(netns.run(sleep).unwrap().unwrap());
+    group.take(process.0.id());
+    let dir = weir_testing::TempDir::new();
+    std::os::unix::fs::symlink("loop", dir.path().join("loop")).unwrap();
+    let (sandboxes, uid) = (Sandboxes::of_node(), "uid-of-none");
+    let is_absent = |path: PathBuf| {
+        let (dev, ino) = (0, 0);
+        sandboxes.announce(uid, NetnsOfPod { path, dev, ino });
+        sandboxes.is_absent(&Identity::called(uid), Instant::now())
+    };
+    assert!(is_absent(dir.path().join("none")));
+    assert!(!is_absent(dir.path().join("loop")));
 }

@@ -1,5 +1,6 @@
 //! Locates a directory of the node as this process sees it.
 
+use crate::sandboxes::place::exists;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -7,9 +8,10 @@ use std::path::{Path, PathBuf};
 /// below `root`.
 ///
 /// # Errors
-/// None is visible; a text.
+/// None is visible, or that cannot be determined; a text.
 pub(crate) fn find(root: &Path, default: &Path, dirs: &[String]) -> Result<PathBuf, String> {
-    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let mounts = fs::read_to_string("/proc/self/mountinfo");
+    let mounts = mounts.map_err(|e| format!("/proc/self/mountinfo cannot be read: {e}"))?;
     let below = |dir: &String| root.join(dir.trim_start_matches('/'));
     if dirs
         .iter()
@@ -17,18 +19,21 @@ pub(crate) fn find(root: &Path, default: &Path, dirs: &[String]) -> Result<PathB
     {
         return Ok(default.to_owned());
     }
-    let mut seen = dirs.iter().map(below);
-    seen.find(|path| path.is_dir() && is_of_node(&mounts, root, path))
-        .ok_or_else(|| {
-            let paths: Vec<String> = dirs
-                .iter()
-                .map(|d| below(d).display().to_string())
-                .collect();
-            format!(
-                "no directory of the node is mounted at {}",
-                paths.join(" or ")
-            )
-        })
+    for path in dirs.iter().map(below) {
+        let is_there =
+            exists(&path).map_err(|e| format!("{} cannot be read: {e}", path.display()))?;
+        if is_there && is_of_node(&mounts, root, &path) {
+            return Ok(path);
+        }
+    }
+    let paths: Vec<String> = dirs
+        .iter()
+        .map(|d| below(d).display().to_string())
+        .collect();
+    Err(format!(
+        "no directory of the node is mounted at {}",
+        paths.join(" or ")
+    ))
 }
 
 /// Returns the remedy for the operator. `value` is the name of the value in Istio's chart.
