@@ -1,5 +1,6 @@
 //! Access from a container to its node, through the root directory of the node's first process.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use weir_netfilter::ipset::IpsetEngine;
@@ -30,10 +31,21 @@ pub fn legacy_tables() -> Result<XtEngine> {
 /// Returns the node's lock file, if it is accessible; see [`XtEngine::lock_file`].
 #[must_use]
 pub fn lock_file() -> Option<PathBuf> {
-    // A root that this process may not follow (CAP_SYS_PTRACE) does not count as a directory, either.
     let of_node = ROOTS.map(|root| Path::new(root).join("run"));
-    let run = of_node.into_iter().find(|run| run.is_dir())?;
+    let run = of_node.into_iter().find(|run| may_be_dir(run))?;
     Some(run.join("xtables.lock"))
+}
+
+/// False if there is no such directory, or this process may not follow the root above it (CAP_SYS_PTRACE). True if that is
+/// not known: a write then takes the lock there or fails, and never takes a lock file that no other writer takes.
+fn may_be_dir(path: &Path) -> bool {
+    match std::fs::metadata(path) {
+        Ok(found) => found.is_dir(),
+        Err(e) => !matches!(
+            e.kind(),
+            ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::PermissionDenied
+        ),
+    }
 }
 
 /// True if the network namespace of the calling thread has legacy tables (`/proc/net/ip_tables_names` and that of IPv6).
@@ -46,7 +58,7 @@ pub fn has_legacy_tables() -> Result<bool> {
         match std::fs::read(&file) {
             Ok(names) if names.is_empty() => {}
             Ok(_) => return Ok(true),
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
+            Err(e) if e.kind() == ErrorKind::NotFound => {}
             Err(e) => return Err(Error::io("read", file, &e)),
         }
     }
@@ -78,5 +90,27 @@ pub fn if_supported<T: Default>(read: Result<T>) -> Result<T> {
     match read {
         Err(e) if e.is_unsupported() || e.errno() == Some(NO_NFNETLINK) => Ok(T::default()),
         read => read,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_that_cannot_be_looked_at_is_not_passed_over() {
+        let dir = weir_testing::TempDir::new();
+        let at = |name: &str| dir.path().join(name);
+        std::fs::write(at("file"), "").unwrap();
+        std::os::unix::fs::symlink("loop", at("loop")).unwrap();
+        for (name, may_be) in [
+            ("", true),
+            ("file", false),
+            ("none", false),
+            ("file/below", false),
+            ("loop", true),
+        ] {
+            assert_eq!(may_be_dir(&at(name)), may_be, "{name}");
+        }
     }
 }

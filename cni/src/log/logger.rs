@@ -62,7 +62,8 @@ impl Logger {
         if let Some(level) = Level::parse(level) {
             inner.level = level;
         }
-        if socket.exists() {
+        // If it is not known, the agent is tried.
+        if socket.try_exists().unwrap_or(true) {
             inner.agent = Some(Batch::new(socket.into()));
         }
         let failed = match opened {

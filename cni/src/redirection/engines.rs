@@ -17,6 +17,7 @@ use super::named::Named;
 use super::scheme::{Legacy, Scheme};
 use super::{Change, leftovers};
 use crate::compile::{self, Compiled, Rules};
+use crate::of_node::if_supported;
 use nix::errno::Errno;
 use std::path::Path;
 use weir_netfilter::ipset;
@@ -333,9 +334,9 @@ pub(super) fn show_sets<R: Default>(
         return Ok(R::default());
     }
     match ipset::IpsetEngine::open().and_then(|mut e| read(&mut e)) {
-        // It was unknown whether ipset is built in; the failed request shows that it is not.
-        Err(e) if !is_there && !e.is_permission() => Ok(R::default()),
-        read => read,
+        Err(e) if is_there => Err(e),
+        // It was unknown whether ipset is built in; the request may show that it is not.
+        read => if_supported(read),
     }
 }
 

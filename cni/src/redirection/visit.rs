@@ -248,15 +248,11 @@ impl Visit<'_> {
     }
 
     /// Like [`Visit::held`], but policy rules are moved before foreign ones that lead replies past the proxy, where new
-    /// ones are placed, too. If the foreign rules cannot be judged, ours stay where they are.
+    /// ones are placed, too.
     pub(super) fn held_to_write(&self, desired: &Compiled) -> Result<Held> {
         let mut held = self.held(desired)?;
-        let past = hindrance::past(desired, &self.routing, &held.rules, &self.addresses);
-        held.past = past
-            .unwrap_or_default()
-            .into_iter()
-            .map(|(rule, _)| rule)
-            .collect();
+        let past = hindrance::past(desired, &self.routing, &held.rules, &self.addresses)?;
+        held.past = past.into_iter().map(|(rule, _)| rule).collect();
         Ok(held)
     }
 }

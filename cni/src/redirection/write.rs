@@ -115,24 +115,24 @@ impl<'a> Writer<'a> {
 
     /// `Yes` if the kernel holds exactly these rules now; `None` if it holds others or cannot be read.
     pub(super) fn now(&self) -> Option<InForce> {
-        self.holds(false).then_some(InForce::Yes)
+        matches!(self.holds(false), Ok(true)).then_some(InForce::Yes)
     }
 
     /// True if the kernel holds exactly these rules; with `beside` the same chains may hold additional ones.
-    fn holds(&self, beside: bool) -> bool {
+    fn holds(&self, beside: bool) -> Result<bool> {
         let scheme = self.desired.scheme();
         match &self.desired.rules {
             Rules::Nft(rules) => {
                 let is_more = |op: &_| beside && matches!(op, nft::NftOp::DeleteRule(..));
                 let drift =
                     nft::NftEngine::open().and_then(|mut e| e.drift(rules, &scheme.owned()));
-                drift.is_ok_and(|drift| drift.ops.iter().all(is_more))
+                drift.map(|drift| drift.ops.iter().all(is_more))
             }
             Rules::Xtables(rules) => {
                 let is_more = |op: &_| beside && matches!(op, xtables::XtOp::DeleteRule(..));
                 let ours = scheme.ownership();
                 let drift = xtables::XtEngine::open().and_then(|mut e| e.drift(rules, &ours));
-                drift.is_ok_and(|drift| drift.ops.iter().all(is_more))
+                drift.map(|drift| drift.ops.iter().all(is_more))
             }
         }
     }
@@ -142,9 +142,9 @@ impl<'a> Writer<'a> {
         self.succeeds
     }
 
-    /// True if the kernel holds these rules, possibly with additional ones in the same chains.
+    /// True if the kernel is known to hold these rules, possibly with additional ones in the same chains.
     pub(super) fn stands(&self) -> bool {
-        self.holds(true)
+        matches!(self.holds(true), Ok(true))
     }
 
     /// True if neither engine held owned rules before, so that these rules can be removed after a failure.
@@ -160,7 +160,7 @@ impl<'a> Writer<'a> {
         Ok(match self.is_first() {
             true => !engines::ours_left(Named(self.desired.scheme(), None))?.is_empty(),
             // Older rules need only the routing that existed together with them.
-            false => self.now() == Some(InForce::Yes),
+            false => self.holds(false)?,
         })
     }
 
