@@ -31,10 +31,16 @@ const PRIORITY: u32 = 512;
 const WEIR: RouteProtocol = RouteProtocol::Other(RTPROT_WEIR);
 
 /// Whether the node is set up for security groups of pods; call it once. `proc`: the node's `/proc`.
-#[must_use]
-pub fn early_demux_is_off(proc: &Path) -> bool {
+///
+/// # Errors
+/// The sysctl cannot be read. One that does not exist is not off.
+pub fn early_demux_is_off(proc: &Path) -> Result<bool> {
     let file = proc.join("sys/net/ipv4/tcp_early_demux");
-    std::fs::read(file).is_ok_and(|text| text.first() == Some(&b'0'))
+    match std::fs::read(&file) {
+        Ok(text) => Ok(text.first() == Some(&b'0')),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(false),
+        Err(e) => Err(Error::io("read", file.display().to_string(), &e)),
+    }
 }
 
 /// The rules of all pods behind a branch ENI, by address.
@@ -397,12 +403,16 @@ mod tests {
     #[test]
     fn the_setting_of_the_node() {
         let dir = weir_testing::TempDir::new();
-        assert!(!early_demux_is_off(dir.path()));
+        assert!(!early_demux_is_off(dir.path()).unwrap());
         let at = dir.path().join("sys/net/ipv4");
         std::fs::create_dir_all(&at).unwrap();
         for (text, is_off) in [("0\n", true), ("1\n", false), ("", false)] {
             std::fs::write(at.join("tcp_early_demux"), text).unwrap();
-            assert_eq!(early_demux_is_off(dir.path()), is_off);
+            assert_eq!(early_demux_is_off(dir.path()).unwrap(), is_off);
         }
+        // A setting that cannot be read is not the usual one.
+        std::fs::remove_file(at.join("tcp_early_demux")).unwrap();
+        std::fs::create_dir(at.join("tcp_early_demux")).unwrap();
+        early_demux_is_off(dir.path()).unwrap_err();
     }
 }

@@ -57,7 +57,16 @@ pub const ROWS: &[SystemRow] = &[
 pub fn bpffs() -> PathBuf {
     let said = std::env::var_os("WEIR_BPFFS").filter(|path| !path.is_empty());
     let said = said.map(PathBuf::from);
-    said.unwrap_or_else(|| host::seen(Path::new(BPFFS), |path| Bpffs::at(path).is_ok()))
+    said.unwrap_or_else(|| host::seen(Path::new(BPFFS), may_be_bpffs))
+}
+
+/// True if a bpf file system is mounted at the path, or if that is not known: its use then fails. False if access is denied, as to the root
+/// of the node without CAP_SYS_PTRACE.
+fn may_be_bpffs(path: &Path) -> bool {
+    match Bpffs::if_mounted(path) {
+        Ok(found) => found.is_some(),
+        Err(e) => !e.is_permission(),
+    }
 }
 
 /// `uname -r`; empty where it cannot be read.

@@ -39,13 +39,15 @@ struct Shared {
     /// The bpf file system where an agent with another setting pinned programs.
     bpffs: PathBuf,
     /// Returns the places where such an agent may have written, and the handles that keep their network namespaces open.
-    former: Box<dyn Fn() -> (weir_node_ambient::Config, Vec<Arc<Held>>) + Send + Sync>,
+    former: Box<dyn Fn() -> Former + Send + Sync>,
     journal: Journal,
     /// Attempts to remove rules written in another form; `None`: nothing is left. Each attempt reads tables of other programs, which
     /// may be large.
     cleaning: Mutex<Option<Attempts>>,
     state: Mutex<State>,
 }
+
+type Former = Result<(weir_node_ambient::Config, Vec<Arc<Held>>), String>;
 
 #[derive(Default)]
 struct State {
@@ -87,7 +89,7 @@ impl HostRules {
         (native_nftables, branch_enis): (bool, bool),
         netns: Option<PathBuf>,
         (proc, bpffs): (PathBuf, PathBuf),
-        former: impl Fn() -> (weir_node_ambient::Config, Vec<Arc<Held>>) + Send + Sync + 'static,
+        former: impl Fn() -> Former + Send + Sync + 'static,
         journal: Journal,
     ) -> Self {
         Self(Arc::new(Shared {
@@ -189,7 +191,7 @@ impl HostRules {
         let proc = &self.0.proc;
         self.0.branch_enis
             && self
-                .at_host(|| Ok(eni::early_demux_is_off(proc)))
+                .at_host(|| eni::early_demux_is_off(proc))
                 .unwrap_or(true)
     }
 
@@ -229,9 +231,9 @@ impl HostRules {
             if !shared.native_nftables {
                 state.users = Some(host::EVERY_USER);
             } else if engine == Engine::Nft && (changed.is_none() || state.users.is_none()) {
-                // If no process of the kubelet is visible, it is assumed to run as root, as it nearly always does.
-                let kubelet = host::kubelet(&shared.proc, is_of_pod).unwrap_or(0);
-                state.users = Some(kubelet..=kubelet);
+                // If no process of the kubelet is visible, its user is the one known before, or root, as nearly always.
+                let kubelet = host::kubelet(&shared.proc, is_of_pod).map(|user| user..=user);
+                state.users = kubelet.or(state.users.take()).or(Some(0..=0));
             }
             let mut addresses = state.addresses.clone();
             if !state.complete || !state.spared.is_empty() {
@@ -279,7 +281,7 @@ impl HostRules {
     /// Removes what captured at the node, and with `without_rules` the rules for probes. Returns what was removed.
     fn remove_former(&self, without_rules: bool) -> Result<Vec<String>, String> {
         let bpffs = self.0.bpffs.clone();
-        let (config, _held) = (self.0.former)();
+        let (config, _held) = (self.0.former)()?;
         self.at_host(move || {
             let host = Netns::current()?;
             let mut removed = weir_node_ambient::remove(&host, Some(&config))?;
@@ -304,9 +306,14 @@ impl HostRules {
 impl State {
     /// Looks for foreign rules before those of the host, in the network namespace of this thread. Returns what was changed.
     fn look_ahead(&mut self, host: &Host, engine: Engine) -> weir_netlink::Result<Vec<String>> {
-        // If they cannot be read, the previous result stays.
-        let Ok(mut found) = host::ahead(host, engine) else {
-            return Ok(Vec::new());
+        let mut found = match host::ahead(host, engine) {
+            Ok(found) => found,
+            Err(e) => {
+                self.ahead = Some(format!(
+                    "the rules are in force, but whether a foreign rule takes packets before them is not known: {e}"
+                ));
+                return Ok(Vec::new());
+            }
         };
         let (mut changes, now) = (Vec::new(), Instant::now());
         let is_due = !self.is_first || !found.takes.is_empty();

@@ -2,7 +2,7 @@
 
 use super::ambient::Ambient;
 use super::{Dataplane, Hindrance, Spent, first};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use weir_ambient::{AMBIENT, Redirect};
 use weir_cni::plugin::Phase;
 use weir_cni::redirection::{Scheme, Visit};
@@ -17,8 +17,6 @@ pub(crate) struct Programs {
     pub(crate) bpffs: Bpffs,
     /// The path of the host's network namespace, if it is not that of this process.
     host: Option<PathBuf>,
-    /// The network namespace of this process.
-    own: Option<Netns>,
 }
 
 /// How a network namespace differs from the desired state.
@@ -46,15 +44,17 @@ impl Programs {
             ambient,
             bpffs,
             host,
-            own: Netns::current().ok(),
         }
     }
 
-    /// Returns the host's network namespace. Without it probes are captured, too; the host's part of ambient mode reports why they fail.
-    fn host(&self) -> Option<Netns> {
-        match &self.host {
-            Some(path) => Netns::open(path).ok(),
-            None => self.own.as_ref()?.try_clone().ok(),
+    /// Returns the host's network namespace. `None` if access to it is denied or there is none at that path: probes are captured, too, and
+    /// the host's part of ambient mode reports why they fail.
+    fn host(&self) -> Result<Option<Netns>, String> {
+        // The calling thread is in the network namespace of a pod.
+        let of_process = Path::new("/proc/self/ns/net");
+        match Netns::open(self.host.as_deref().unwrap_or(of_process)) {
+            Err(e) if e.is_permission() || e.is_not_found() => Ok(None),
+            opened => opened.map(Some).map_err(text),
         }
     }
 
@@ -64,7 +64,7 @@ impl Programs {
         visit: &Visit<'_>,
         f: impl FnOnce(&Pod<'_>) -> weir_netlink::Result<T>,
     ) -> Result<T, String> {
-        let (pod, host) = (Pod::in_sandbox(visit.sandbox(), &self.bpffs), self.host());
+        let (pod, host) = (Pod::in_sandbox(visit.sandbox(), &self.bpffs), self.host()?);
         match &host {
             Some(host) => f(&pod.beside(host)),
             None => f(&pod),

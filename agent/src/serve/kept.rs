@@ -113,7 +113,7 @@ impl Kept {
     }
 
     async fn try_again(&self) -> Result<(UnixListener, Result<Own>)> {
-        if is_socket(&self.path) && listens(&self.path).await {
+        if may_be_socket(&self.path) && listens(&self.path).await {
             return Err(Error::new(
                 ErrorKind::AddrInUse,
                 "another process listens there",
@@ -124,8 +124,9 @@ impl Kept {
     }
 }
 
-fn is_socket(path: &Path) -> bool {
-    std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket())
+/// Returns true if the path leads to a socket, or if that cannot be determined.
+fn may_be_socket(path: &Path) -> bool {
+    std::fs::symlink_metadata(path).map_or(true, |found| found.file_type().is_socket())
 }
 
 /// Returns true if a process listens, or if that cannot be determined: the path is not taken from a process that may be busy.

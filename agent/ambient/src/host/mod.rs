@@ -33,9 +33,10 @@ use nftables::{by_nft, id};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
+use std::path::Path;
 use std::sync::Arc;
 use weir_cni::compile::Engine;
-use weir_cni::of_node::{if_supported, sets_among};
+use weir_cni::of_node::{has_legacy_tables, if_supported, sets_among};
 use weir_netfilter::ipset::IpsetEngine;
 use weir_netfilter::nft::NftEngine;
 use weir_netlink::Result;
@@ -87,26 +88,23 @@ fn set_name(is_v6: bool) -> &'static str {
 /// `iptables-nft` do not count as an existing form: this kernel may have no legacy tables.
 ///
 /// # Errors
-/// Neither form can be read.
+/// A form cannot be read, and may exist; the kernel has neither.
 pub fn choose(native_nftables: bool) -> Result<Engine> {
     let in_nft = NftEngine::open().and_then(|mut engine| engine.tables());
-    if in_nft.as_ref().is_ok_and(|tables| tables.contains(&id())) {
+    // A kernel without nf_tables has no table there.
+    if if_supported(in_nft.clone())?.contains(&id()) {
         return Ok(Engine::Nft);
     }
-    let sets = IpsetEngine::open().and_then(|mut engine| engine.names());
-    let has_sets = sets.is_ok_and(|names| names.iter().any(|n| SETS.contains(&n.as_str())));
-    let used = |family: &str| std::fs::read(format!("/proc/thread-self/net/{family}_tables_names"));
-    let is_used = ["ip", "ip6"]
-        .iter()
-        .any(|f| used(f).is_ok_and(|names| !names.is_empty()));
-    let by_tool = || NftEngine::open().and_then(|mut engine| leftovers::are_there(&mut engine));
-    if has_sets && (is_used || in_nft.is_err() || !by_tool().unwrap_or(false)) {
+    let (has_sets, is_used) = (!sets_among(&SETS)?.is_empty(), has_legacy_tables()?);
+    if has_sets && (is_used || !leftovers::are_there_here()?) {
         return Ok(Engine::Xtables);
     }
     match in_nft {
         Ok(_) if native_nftables || !is_used => Ok(Engine::Nft),
         Ok(_) => Ok(Engine::Xtables),
-        Err(_) if used("ip").is_ok() => Ok(Engine::Xtables),
+        Err(_) if Path::new("/proc/thread-self/net/ip_tables_names").exists() => {
+            Ok(Engine::Xtables)
+        }
         Err(e) => Err(e),
     }
 }
@@ -158,9 +156,9 @@ pub fn addresses(engine: Engine) -> Result<BTreeMap<IpAddr, Arc<str>>> {
         return in_sets();
     }
     // A kernel without ipset has none.
-    let mut found = match sets_among(&SETS).is_ok_and(|names| !names.is_empty()) {
-        true => in_sets().unwrap_or_default(),
-        false => BTreeMap::new(),
+    let mut found = match sets_among(&SETS)?.is_empty() {
+        true => BTreeMap::new(),
+        false => in_sets()?,
     };
     let mut engine = NftEngine::open()?;
     if !engine.tables()?.contains(&id()) {

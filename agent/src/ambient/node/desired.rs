@@ -34,17 +34,23 @@ fn proxies(settings: &AmbientSettings, pods: &Pods) -> Vec<Arc<PodView>> {
 
 /// Returns the places where an agent that captured at the node may have left something, and the handles that keep their network
 /// namespaces open.
+///
+/// # Errors
+/// The network namespace of a proxy is not found, and may have objects in it.
 pub(in crate::ambient) fn former(
     settings: &AmbientSettings,
     pods: &Pods,
     sandboxes: &Sandboxes,
-) -> (Config, Vec<Arc<Held>>) {
+) -> Result<(Config, Vec<Arc<Held>>), String> {
     let since = Instant::now();
     let (mut held, mut config) = (Vec::new(), Config::default());
     for view in proxies(settings, pods) {
-        // A proxy that does not run has no network namespace with objects in it.
-        let Ok(found) = sandboxes.find(&Identity::of(&view), since) else {
-            continue;
+        let identity = Identity::of(&view);
+        let found = match sandboxes.find(&identity, since) {
+            Ok(found) => found,
+            // A proxy that does not run has no network namespace with objects in it.
+            Err(_) if sandboxes.is_absent(&identity, since) => continue,
+            Err(why) => return Err(not_found(&view, &why)),
         };
         config.proxies.push(Proxy {
             uid: view.uid().to_owned(),
@@ -55,7 +61,11 @@ pub(in crate::ambient) fn former(
         });
         held.push(found);
     }
-    (config, held)
+    Ok((config, held))
+}
+
+fn not_found(proxy: &PodView, why: &str) -> String {
+    format!("proxy {}/{}: {why}", proxy.namespace(), proxy.name())
 }
 
 /// Returns the exclusions in the pod's annotation, or why they are not in force.
@@ -100,7 +110,7 @@ impl AtNode {
                 Ok(found) => found,
                 // It is terminating, or not running yet.
                 Err(_) if !is_active => continue,
-                Err(e) => return Err(format!("proxy {}/{}: {e}", view.namespace(), view.name())),
+                Err(why) => return Err(not_found(view, &why)),
             };
             proxies.push(Proxy {
                 uid: view.uid().to_owned(),

@@ -86,7 +86,8 @@ impl AtNode {
 }
 
 /// Identifies a pod whose addresses are unknown, or differ from those of its network namespace, by the `unclaimed` addresses of its
-/// network namespace: the plugin reported them to an earlier agent, and the API server does not know them yet.
+/// network namespace: the plugin reported them to an earlier agent, and the API server does not know them yet. If that cannot be read, all
+/// of them may be its own.
 pub(super) fn told_before(
     pod: Identity,
     exclude: (Exclude, Option<String>),
@@ -98,13 +99,20 @@ pub(super) fn told_before(
         return None;
     }
     let pod = pod.with_any_addresses();
-    let found = sandboxes.find(&pod, since).ok()?;
-    let mut own = found.sandbox.visit(|visit| visit.addresses()).ok()?;
+    let found = match sandboxes.find(&pod, since) {
+        Err(_) if sandboxes.is_absent(&pod, since) => return None,
+        found => found.ok(),
+    };
+    let read = found.and_then(|found| Some((found.sandbox.visit(|v| v.addresses()).ok()?, found)));
+    let (mut own, found) = match read {
+        Some((own, found)) => (own, Some(found)),
+        None => (unclaimed.iter().copied().collect(), None),
+    };
     own.retain(|address| unclaimed.contains(address));
     (!own.is_empty()).then(|| Member {
         identity: pod.with_addresses(own),
         exclude,
-        found: Some(found),
+        found,
     })
 }
 

@@ -19,8 +19,12 @@ impl State {
         changed: Option<&[IpAddr]>,
     ) -> weir_netlink::Result<Vec<String>> {
         // The value is that of this thread's network namespace, regardless of the /proc it is read from.
-        let asked = || eni::early_demux_is_off(proc);
-        if !*self.has_enis.get_or_insert_with(asked) {
+        let has_enis = match self.has_enis {
+            Some(known) => known,
+            None => eni::early_demux_is_off(proc)?,
+        };
+        self.has_enis = Some(has_enis);
+        if !has_enis {
             return Ok(Vec::new());
         }
         let routing = Routing::open()?;

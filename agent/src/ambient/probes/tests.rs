@@ -118,6 +118,26 @@ fn policy_rules_are_for_families_that_are_captured_and_all_are_removed_at_the_en
     );
 }
 
+/// It was remembered as a node without branch ENIs.
+#[test]
+fn a_setting_of_the_node_that_cannot_be_read_is_read_again() {
+    let netns = weir_testing::namespace_or_skip!();
+    let proc = weir_testing::TempDir::new();
+    let rules = node(&netns, proc.path());
+    let count = || Routing::open_in(&netns).unwrap().rules().unwrap().len();
+    let before = count();
+    let file = proc.path().join("sys/net/ipv4/tcp_early_demux");
+    std::fs::remove_file(&file).unwrap();
+    std::fs::create_dir(&file).unwrap();
+    let addresses = ["10.9.0.2".parse().unwrap()];
+    let why = rules.put("a", &addresses).unwrap_err();
+    assert!(why.contains("tcp_early_demux"), "{why}");
+    std::fs::remove_dir(&file).unwrap();
+    std::fs::write(&file, "0\n").unwrap();
+    rules.put("a", &addresses).unwrap();
+    assert_eq!(count(), before + 2);
+}
+
 struct Failures(std::sync::mpsc::Sender<Option<String>>);
 
 impl weir_core::journal::Sink for Failures {
@@ -282,7 +302,12 @@ fn what_cannot_be_removed_at_the_node_is_told_and_tried_again() {
     journal.add(Cleaned(cleaned));
     let path = dir.path().join("netns");
     let places = (dir.path().to_owned(), dir.path().join("none"));
-    let former = || (weir_node_ambient::Config::default(), Vec::new());
+    // The network namespace of a proxy is not found at first.
+    let is_hidden = std::sync::atomic::AtomicBool::new(true);
+    let former = move || match is_hidden.swap(false, std::sync::atomic::Ordering::Relaxed) {
+        true => Err("proxy mesh/ztunnel: hidden".to_owned()),
+        false => Ok((weir_node_ambient::Config::default(), Vec::new())),
+    };
     let at = Some(path.clone());
     let rules = HostRules::new(
         Config::default(),
@@ -301,8 +326,10 @@ fn what_cannot_be_removed_at_the_node_is_told_and_tried_again() {
         "route add unreachable default table 101 protocol 119",
     );
     rules.all_captured();
-    let why = next().unwrap_err();
-    assert!(why.contains("No such file"), "{why}");
+    for wanted in ["proxy mesh/ztunnel: hidden", "No such file"] {
+        let why = next().unwrap_err();
+        assert!(why.contains(wanted), "{why}");
+    }
     std::os::unix::fs::symlink(netns.path(), &path).unwrap();
     let what = next().unwrap();
     assert!(what.contains("unreachable"), "{what}");
