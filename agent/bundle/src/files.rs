@@ -4,7 +4,7 @@ use super::forms::is_name;
 use super::secrets::CUT;
 use std::ffi::OsStr;
 use std::fs;
-use std::io::{Read, Seek, SeekFrom};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt};
 use std::path::{Component, Path, PathBuf};
 
@@ -21,7 +21,7 @@ pub(super) fn seen(path: &str) -> PathBuf {
         .strip_prefix(HOST)
         .map(|rest| Path::new("/").join(rest));
     match on_node {
-        Ok(on_node) if !path.exists() && on_node.exists() => on_node,
+        Ok(on_node) if matches!(path.try_exists(), Ok(false)) && on_node.exists() => on_node,
         _ => path.to_owned(),
     }
 }
@@ -42,7 +42,7 @@ pub(super) fn tail(path: &Path, limit: u64) -> Result<String, String> {
 }
 
 fn read(path: &Path, from: impl Fn(u64) -> u64, limit: u64) -> Result<String, String> {
-    let failed = |e: std::io::Error| format!("cannot read {}: {e}", path.display());
+    let failed = |e: io::Error| format!("cannot read {}: {e}", path.display());
     let mut file = weir_cni::files::open(path).map_err(failed)?;
     let size = file.metadata().map_err(failed)?.len();
     let mut bytes = Vec::new();
@@ -56,8 +56,12 @@ pub(super) fn list(dir: &Path, remark: impl Fn(&Path) -> &'static str) -> Result
     let mut text = format!("{}:\n", dir.display());
     let entries = named(dir)?;
     for (name, path) in entries.iter().take(ENTRIES) {
-        let Ok(meta) = fs::symlink_metadata(path) else {
-            continue;
+        let meta = match fs::symlink_metadata(path) {
+            Ok(meta) => meta,
+            Err(e) => {
+                text += &format!("? {name}: cannot be read: {e}\n");
+                continue;
+            }
         };
         let link = fs::read_link(path).map_or(String::new(), |t| format!(" -> {}", target(&t)));
         let kind = match meta.file_type() {
@@ -88,7 +92,8 @@ pub(super) fn list(dir: &Path, remark: impl Fn(&Path) -> &'static str) -> Result
 pub(super) fn entries(dir: &Path) -> Result<Vec<PathBuf>, String> {
     let failed = |e| format!("cannot list {}: {e}", dir.display());
     let entries = fs::read_dir(dir).map_err(failed)?;
-    let mut paths: Vec<PathBuf> = entries.flatten().map(|e| e.path()).collect();
+    let paths: io::Result<Vec<PathBuf>> = entries.map(|e| Ok(e?.path())).collect();
+    let mut paths = paths.map_err(failed)?;
     paths.sort();
     Ok(paths)
 }

@@ -152,7 +152,13 @@ pub(super) fn kubeconfigs(dir: &Path) -> Vec<PathBuf> {
 fn configurations(dir: &Path) -> Vec<Part> {
     let mut parts = Vec::new();
     let mut take = |here: &Path, prefix: &str| {
-        let paths = named(here).unwrap_or_default();
+        let paths = named(here).unwrap_or_else(|why| {
+            parts.push(Part::new(
+                format!("cni/net.d/{prefix}listing.txt"),
+                Err(why),
+            ));
+            Vec::new()
+        });
         let is_one = |p: &Path| is_configuration(p) && !p.is_dir();
         for (name, path) in paths.iter().filter(|(_, p)| is_one(p)) {
             let name = format!("{prefix}{name}");

@@ -2,28 +2,20 @@
 
 use super::running::Running;
 use super::{Part, ruleset};
-use std::path::Path;
 use weir_cni::redirection::Sandbox;
 use weir_core::report::Asking;
 use weir_core::sandboxes::place::{Processes, Scan};
 use weir_netlink::Netns;
 
-/// Paths of the node's network namespace (its first process), seen from a container and from the node.
-const HOST: [&str; 2] = ["/host/proc/1/ns/net", "/proc/1/ns/net"];
-
 /// Maximum number of pods whose rules are included; a node has up to 250.
 const PODS: usize = 300;
 
-/// Returns the rules of the node's network namespace, of the pods that the agent knows, and of `further`. Without permission to read the
-/// first process, the rules of the
-/// command's own namespace are returned instead, which may be the same.
+/// Returns the rules of the node's network namespace (that of its first process), of the pods that the agent knows, and of `further`.
+/// Without permission to read the first process, the rules of the command's own namespace are returned instead, which may be the same.
 pub(super) fn parts(running: &Running, further: Option<Result<Netns, String>>) -> Vec<Part> {
-    let path = HOST
-        .iter()
-        .map(Path::new)
-        .find(|p| p.symlink_metadata().is_ok());
-    let path = path.unwrap_or(Path::new("/proc/1/ns/net"));
-    let (mut parts, host) = (Vec::new(), Netns::open(path));
+    let path = Processes::of_node().root_of_node();
+    let path = path.with_file_name("ns/net");
+    let (mut parts, host) = (Vec::new(), Netns::open(&path));
     if host.is_err() {
         let own = Netns::current().map_err(|e| e.to_string());
         let text = own.and_then(|netns| text(&netns));

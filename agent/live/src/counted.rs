@@ -4,7 +4,8 @@ use crate::Counted;
 use crate::connection::Begun;
 use crate::proof::{Answer, Check};
 use std::time::{Duration, Instant};
-use weir_netlink::route::{AddressFamily, Routing};
+use weir_netlink::Result;
+use weir_netlink::route::{AddressFamily, Neighbour, Routing};
 
 /// Maximum time for the kernel to resolve the hardware address of the next hop before it sends the first packet.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -38,20 +39,23 @@ pub(crate) fn judge(
             Answer::Yes,
             "captured by a program; nothing listens there: the proxy is not ready",
         ),
-        (false, _) if is_unresolved(check.family) => check.answered(
-            Answer::Unknown,
-            "the next hop does not tell its hardware address, so that nothing left the pod",
-        ),
-        (false, _) => check.answered(
-            Answer::No,
-            "no program captured it: it leaves for the address that was asked for",
-        ),
+        (false, _) => match is_unresolved(check.family) {
+            Ok(true) => check.answered(
+                Answer::Unknown,
+                "the next hop does not tell its hardware address, so that nothing left the pod",
+            ),
+            Ok(false) => check.answered(
+                Answer::No,
+                "no program captured it: it leaves for the address that was asked for",
+            ),
+            Err(e) => check.answered(Answer::Unknown, e.to_string()),
+        },
     }
 }
 
 /// True if neighbour resolution is incomplete or has failed. The programs run only after it.
-fn is_unresolved(family: AddressFamily) -> bool {
-    let neighbours = Routing::open().and_then(|routing| routing.neighbours());
-    let mut all = neighbours.unwrap_or_default().into_iter();
-    all.any(|one| one.state & UNRESOLVED != 0 && AddressFamily::of_address(one.ip) == family)
+fn is_unresolved(family: AddressFamily) -> Result<bool> {
+    let mut all = Routing::open()?.neighbours()?.into_iter();
+    let is_it = |one: Neighbour| AddressFamily::of_address(one.ip) == family;
+    Ok(all.any(|one| one.state & UNRESOLVED != 0 && is_it(one)))
 }
