@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use weir_core::report;
-use weir_core::settings::resolve;
+use weir_core::settings::{TABLE, resolve};
 
 /// Time limit of the agent's answer.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -59,11 +59,12 @@ impl AgentSettings {
 
     /// Tells that these settings have their defaults, if nobody set them.
     pub(super) fn tell_defaults(&self, names: &[&str]) {
-        let defaults = resolve(&BTreeMap::new(), &|_| None);
         let missing = self.missing.iter().filter(|name| names.contains(name));
-        let missing: Vec<String> = missing
-            .map(|name| format!("{name}={}", defaults.text(name)))
-            .collect();
+        let with_default = |name: &&str| {
+            let setting = TABLE.iter().find(|s| s.env == *name)?;
+            Some(format!("{name}={}", setting.default))
+        };
+        let missing: Vec<String> = missing.filter_map(with_default).collect();
         if !missing.is_empty() {
             eprintln!(
                 "weir: note: taken as {}, which the environment does not set, and no agent could be asked for ({}); set them \

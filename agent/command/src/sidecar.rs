@@ -138,19 +138,21 @@ pub(super) fn written<D: Intended>(
     named: Option<Engine>,
     dry_run: bool,
 ) -> Result<(Vec<Change>, Engine, Vec<String>), Failure> {
-    let (changes, engine, kept) = if dry_run {
+    let (changes, engine, compiled, kept) = if dry_run {
         let engine = named.map_or_else(|| visit.choose_engine(redirect), Ok);
         let engine = engine.map_err(Failure::failed)?;
-        let changes = visit.dry_run(&redirect.compile_for(named, engine));
-        (changes.map_err(Failure::failed)?, engine, Vec::new())
+        let compiled = redirect.compile_for(named, engine);
+        let changes = visit.dry_run(&compiled).map_err(Failure::failed)?;
+        (changes, engine, compiled, Vec::new())
     } else {
         let applied = visit.apply_intent(redirect, named);
         let applied = applied.map_err(Failure::failed)?;
-        (applied.changes, applied.engine, applied.kept)
+        let compiled = redirect.compile_for(named, applied.engine);
+        (applied.changes, applied.engine, compiled, applied.kept)
     };
     let is_kept = |kept: &Change| format!("{}; `weir verify` reports it", kept.object());
     let mut warnings: Vec<String> = kept.iter().map(is_kept).collect();
-    let found = visit.hindrances(&redirect.compile_for(named, engine));
+    let found = visit.hindrances(&compiled);
     warnings.extend(found.unwrap_or_else(|why| vec![why]));
     Ok((changes, engine, warnings))
 }
