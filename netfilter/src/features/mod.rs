@@ -56,13 +56,13 @@ impl Answer {
         matches!(self, Self::Lack(_))
     }
 
-    /// `have`, `lack`, `could not tell`.
+    /// `have`, `lack`, `unknown`.
     #[must_use]
     pub fn word(&self) -> &'static str {
         match self {
             Self::Have(_) => "have",
             Self::Lack(_) => "lack",
-            Self::Unknown(_) => "could not tell",
+            Self::Unknown(_) => "unknown",
         }
     }
 
