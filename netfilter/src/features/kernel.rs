@@ -25,7 +25,7 @@ pub struct RunningKernel {
     pub loading: Loading,
     /// Modules that are loaded or built in.
     present: HashSet<String>,
-    /// Modules installed in the module directory; `None` if there is no such directory.
+    /// Modules installed in the module directory; `None` if their list is missing or cannot be read.
     on_disk: Option<HashSet<String>>,
 }
 
@@ -89,10 +89,12 @@ impl RunningKernel {
     /// another one or added later.
     #[must_use]
     pub fn has_module(&self, name: &str) -> bool {
+        // If the release cannot be read, the kernel may have the module.
+        let is_known = self.version > (0, 0);
         let is_none = modules::exception(name).is_some_and(|m| {
             self.version < m.since || m.merged > (0, 0) && self.version >= m.merged
         });
-        is_none || self.present.contains(name)
+        is_known && is_none || self.present.contains(name)
     }
 
     /// The answer instead of a trial that could load one of these modules (names separated by spaces); `None` if the trial is
@@ -114,7 +116,7 @@ impl RunningKernel {
                 "it is installed, so the kernel loads it at first use".to_owned()
             }
             None => format!(
-                "and there is no /lib/modules/{release} here that says whether it is built in"
+                "and no list in /lib/modules/{release} can be read here that says whether it is built in"
             ),
         };
         if missing.is_empty() {
@@ -140,8 +142,9 @@ fn is_kernel_end(line: &str, protocol: &str) -> bool {
 fn loading(root: &Path) -> Loading {
     let text = |path: &str| fs::read_to_string(root.join(path)).map(|t| t.trim().to_owned());
     let proc_is_there = root.join("proc/sys/kernel/osrelease").exists();
-    let exists = |path: &str| root.join(path).exists();
-    if proc_is_there && !exists("proc/sys/kernel/modprobe") && !exists("proc/modules") {
+    // A file that cannot be looked at is not absent.
+    let absent = |path: &str| matches!(root.join(path).try_exists(), Ok(false));
+    if proc_is_there && absent("proc/sys/kernel/modprobe") && absent("proc/modules") {
         // Both files depend on CONFIG_MODULES.
         return Loading::Never("the kernel has no loadable modules".to_owned());
     }

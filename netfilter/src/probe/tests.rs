@@ -151,6 +151,24 @@ fn a_kernel_that_cannot_load_is_asked_everything() {
     // If nothing can be read, loading must be assumed.
     let tree = Tree::new("nothing", &[]);
     assert_eq!(tree.kernel().loading, Loading::Possible);
+    // Of these it is not known whether the kernel has them, as the release is not.
+    for unknown in ["nf_log_syslog", "nft_meta"] {
+        assert!(tree.kernel().guard(unknown).is_some(), "{unknown}");
+    }
+}
+
+/// A failing stat(2) does not mean that the kernel has no loadable modules.
+#[test]
+fn a_file_that_cannot_be_looked_at_is_not_absent() {
+    let tree = Tree::new("loop", &[RELEASE]);
+    for path in ["proc/modules", "proc/sys/kernel/modprobe"] {
+        // ELOOP: a symbolic link to itself.
+        let itself = Path::new(path).file_name().unwrap();
+        std::os::unix::fs::symlink(itself, tree.0.join(path)).unwrap();
+        assert_eq!(tree.kernel().loading, Loading::Possible, "{path}");
+        fs::remove_file(tree.0.join(path)).unwrap();
+        assert!(matches!(tree.kernel().loading, Loading::Never(_)));
+    }
 }
 
 #[test]
