@@ -289,9 +289,9 @@ fn on_new_thread<T: Send>(operation: &str, f: impl FnOnce() -> T + Send) -> Resu
 fn open_error(path: &Path, error: &io::Error) -> Error {
     let object = path.display().to_string();
     if error.kind() == io::ErrorKind::NotFound && path.starts_with("/proc") {
-        let why = match Path::new("/proc/self").exists() {
-            true => "has the process ended?",
-            false => "/proc is not mounted",
+        let why = match Path::new("/proc/self").try_exists() {
+            Ok(false) => "/proc is not mounted",
+            _ => "has the process ended?",
         };
         let object = format!("{object} ({why})");
         return Error::io(OPEN, object, error);
