@@ -185,6 +185,22 @@ fn bitmaps_and_lists() {
     both_ways(include_str!("ipset/others.txt"));
 }
 
+/// They are read, and listed by their new names.
+#[test]
+fn older_names_of_types() {
+    bucketsize_or_skip!();
+    both_ways(
+        "create iphash iphash\nadd iphash 10.0.0.1\ncreate nethash nethash\nadd nethash 10.0.0.0/24\n\
+         create ipport ipporthash\nadd ipport 10.0.0.1,80\ncreate netport netporthash\nadd netport 10.0.0.0/24,80\n\
+         create portip ipportiphash\nadd portip 10.0.0.1,80,10.0.0.2\n\
+         create portnet ipportnethash\nadd portnet 10.0.0.1,80,10.0.0.0/24\n\
+         create iface netifacehash\nadd iface 10.0.0.0/24,eth0\n\
+         create ipmap ipmap range 10.0.0.0/24\nadd ipmap 10.0.0.1\n\
+         create macipmap macipmap range 10.0.0.0/24\nadd macipmap 10.0.0.1,00:11:22:33:44:55\n\
+         create portmap portmap range 1-100\nadd portmap 80\ncreate setlist setlist\nadd setlist ipmap\n",
+    );
+}
+
 #[test]
 fn every_other_type() {
     let probe = namespace_or_skip!();

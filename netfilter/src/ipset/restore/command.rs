@@ -49,6 +49,18 @@ pub(super) fn checked<'t, 'a>(token: &'t Token<'a>) -> Result<&'t Token<'a>, Wro
     }
 }
 
+/// Older names of types, which `ipset` 7.17 still reads and never prints.
+#[rustfmt::skip]
+static OLD_TYPES: [(&str, SetType); 16] = [
+    ("iphash", SetType::HashIp), ("nethash", SetType::HashNet), ("ipporthash", SetType::HashIpPort),
+    ("netporthash", SetType::HashNetPort), ("ipportiphash", SetType::HashIpPortIp),
+    ("ipportnethash", SetType::HashIpPortNet), ("ipmarkhash", SetType::HashIpMark),
+    ("netnethash", SetType::HashNetNet), ("netportnethash", SetType::HashNetPortNet),
+    ("netifacehash", SetType::HashNetIface), ("ipmachash", SetType::HashIpMac), ("machash", SetType::HashMac),
+    ("ipmap", SetType::BitmapIp), ("macipmap", SetType::BitmapIpMac), ("portmap", SetType::BitmapPort),
+    ("setlist", SetType::ListSet),
+];
+
 impl Parser {
     pub(super) fn command(
         &self,
@@ -135,7 +147,9 @@ impl Parser {
     fn create(&self, verb: &Token<'_>, rest: &mut &[Token<'_>]) -> Result<Command, Wrong> {
         let set = name(verb, rest)?;
         let type_token = need(set, rest, "the type")?;
-        let kind = SetType::from(&*type_token.text);
+        let given = &*type_token.text;
+        let old = OLD_TYPES.iter().find(|(name, _)| *name == given);
+        let kind = old.map_or_else(|| SetType::from(given), |(_, kind)| kind.clone());
         if let SetType::Other(name) = &kind {
             let known: Vec<String> = SetType::all().map(ToString::to_string).collect();
             return wrong(

@@ -6,7 +6,7 @@
 //! IpsetEngine::restore   check, then carry out
 //! ```
 //! Supported are create, add, del, flush, destroy, rename and swap, their short and long spellings, `-exist` and
-//! `COMMIT`. Ranges are expanded to single entries or networks, as the kernel would store them. Names of hosts and
+//! `COMMIT`, and the older names of types (`iphash`). Ranges are expanded to single entries or networks, as the kernel would store them. Names of hosts and
 //! services are refused, because nothing is looked up.
 
 mod command;

@@ -27,6 +27,29 @@ fn spellings() {
     assert_eq!(statements[8].command, Command::Destroy(None));
 }
 
+/// Each type has one.
+#[test]
+fn older_names_of_types() {
+    for kind in SetType::all() {
+        let old = match kind.name().split_once(':') {
+            Some(("hash", parts)) => format!("{}hash", parts.replace(',', "")),
+            Some(("bitmap", "ip,mac")) => "macipmap".to_owned(),
+            Some(("bitmap", of)) => format!("{of}map"),
+            _ => "setlist".to_owned(),
+        };
+        let range = match kind {
+            SetType::BitmapPort => " range 1-2",
+            kind if kind.is_bitmap() => " range 10.0.0.0/24",
+            _ => "",
+        };
+        let statements = parse(&format!("create a {old}{range}\n"), []).unwrap();
+        let Command::Create(header) = &statements[0].command else {
+            panic!("{statements:?}")
+        };
+        assert_eq!(header.kind, *kind, "{old}");
+    }
+}
+
 #[test]
 fn a_quoted_word_is_no_option() {
     let text =
