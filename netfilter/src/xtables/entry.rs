@@ -312,7 +312,8 @@ fn network([address, mask]: [IpAddr; 2], not: bool) -> Option<Option<(Not, Netwo
 fn interface([name, mask]: &[Field; 2], not: bool) -> Option<Option<(Not, Interface)>> {
     match interface_of(name, mask)? {
         Some(interface) => Some(Some((Not(not), interface))),
-        None if not => None,
+        // `! -i +`, which no packet matches.
+        None if not => Some(Some((Not(true), Interface::Prefix(String::new())))),
         None => Some(None),
     }
 }

@@ -13,7 +13,7 @@ pub enum Interface {
     /// One interface: 1 to 15 bytes.
     Name(String),
     /// Every interface whose name has this prefix, `eth+`. Empty: every interface, which is no condition and is not
-    /// printed.
+    /// printed; no packet matches its inversion, `! -i +`.
     Prefix(String),
 }
 

@@ -235,7 +235,8 @@ pub(super) fn condition(
 }
 
 /// The options after `-A CHAIN`; begins with a space unless the rule is empty. Conditions that hold for every packet
-/// are omitted, as in `iptables-save`.
+/// are omitted, as in `iptables-save`; their inversion, which no packet matches, is printed. iptables 1.8.9 omits `! -i +`
+/// and `! --dport 0:65535` as well, so that its text restores a rule that every packet matches.
 impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (option, net) in [(" -s ", &self.source), (" -d ", &self.destination)] {
@@ -247,7 +248,7 @@ impl fmt::Display for Rule {
         }
         for (option, name) in [(" -i ", &self.in_interface), (" -o ", &self.out_interface)] {
             match name {
-                Some((_, Interface::Prefix(prefix))) if prefix.is_empty() => {}
+                Some((Not(false), Interface::Prefix(prefix))) if prefix.is_empty() => {}
                 Some((not, name)) => condition(f, *not, option, name)?,
                 None => {}
             }

@@ -54,6 +54,34 @@ fn every_match_and_target_of_ipv6() {
     both_ways(XtFamily::Ip6, include_str!("xtables/rules-ip6.txt"));
 }
 
+/// The inversion of what every packet is. iptables 1.8.9 leaves it out of its listing, which then restores a rule for every
+/// packet.
+#[test]
+fn a_condition_that_no_packet_fulfils_is_listed_and_kept() {
+    for family in [XtFamily::Ip, XtFamily::Ip6] {
+        let rules = [
+            "-A FORWARD ! -i + -j ACCEPT",
+            "-A FORWARD ! -o + -j ACCEPT",
+            "-A FORWARD -p tcp -m tcp ! --sport 0:65535 ! --dport 0:65535 -j ACCEPT",
+            "-A FORWARD -p udp -m udp ! --sport 0:65535 ! --dport 0:65535 -j ACCEPT",
+        ]
+        .map(|rule| format!("{rule}\n"));
+        let text = format!("*filter\n{}COMMIT\n", rules.concat());
+        let (Some(theirs), Some(ns)) = (namespace(), namespace()) else {
+            return;
+        };
+        load(&theirs, family, &text, &[]);
+        let listing = ours(&theirs, family);
+        assert!(listing.contains(&rules.concat()), "{listing}");
+        restore(&ns, family, &listing, false);
+        assert_text(&ours(&ns, family), &listing);
+        // As the tool wrote them, they are those of the text.
+        let deleted = text.replace("-A ", "-D ");
+        restore(&theirs, family, &deleted, true);
+        assert!(!ours(&theirs, family).contains("-A "));
+    }
+}
+
 /// They are kept beside ours, and restored after a mishap.
 #[test]
 fn the_rules_of_docker() {

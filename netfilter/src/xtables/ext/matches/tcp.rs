@@ -95,14 +95,14 @@ fn decode(_: Form, b: &[u8], _: &Context<'_>) -> Option<Tcp> {
     })
 }
 
-/// ` --sport P:Q`; every port is not printed, even if it is inverted.
+/// ` --sport P:Q`; every port is printed only if it is inverted: no packet matches then.
 pub(super) fn ports(
     f: &mut fmt::Formatter<'_>,
     option: &str,
     ports: Option<&(Not, PortRange)>,
 ) -> fmt::Result {
     match ports {
-        Some((not, p)) if p.0 != (0..=u16::MAX) => condition(f, *not, option, p),
+        Some((not, p)) if not.0 || p.0 != (0..=u16::MAX) => condition(f, *not, option, p),
         _ => Ok(()),
     }
 }
