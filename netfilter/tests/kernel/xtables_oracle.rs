@@ -142,6 +142,27 @@ const REFUSED: &[(XtFamily, &str)] = &[
     (XtFamily::Ip, "-j TTL --ttl-inc 0"),
     (XtFamily::Ip, "-j TTL --ttl-inc 1 --ttl-dec 2"),
     (XtFamily::Ip6, "-j HL --hl-dec 0"),
+    (XtFamily::Ip, "-j MARK --or-mark 5/6"),
+    (XtFamily::Ip, "-j CONNMARK --and-mark 5/6"),
+    (
+        XtFamily::Ip,
+        "-j CONNMARK --save-mark --mask 0xff --nfmask 1",
+    ),
+    (XtFamily::Ip, "-m multiport --ports 53"),
+    (XtFamily::Ip, "! -p tcp -m multiport --ports 53"),
+    (XtFamily::Ip, "-p icmp -m multiport --ports 53"),
+    (
+        XtFamily::Ip6,
+        "-j HMARK --hmark-tuple src --hmark-src-prefix 64 --hmark-mod 5 --hmark-rnd 1",
+    ),
+    (
+        XtFamily::Ip,
+        "-p tcp -j DNAT --to-destination 10.0.0.1:80/5",
+    ),
+    (
+        XtFamily::Ip,
+        "-p tcp -j DNAT --to-destination 10.0.0.1:80-90/0",
+    ),
 ];
 
 #[test]
@@ -159,6 +180,26 @@ fn a_rule_that_the_tool_refuses_is_refused() {
             "the kernel refuses {rule}"
         );
         assert!(Script::parse(*family, &text).is_err(), "taken: {rule}");
+    }
+}
+
+#[test]
+fn options_of_a_set_without_its_operation_are_refused() {
+    let Some(ns) = namespace_with_sets() else {
+        return;
+    };
+    for rule in [
+        "--del-set timed src --timeout 5",
+        "--del-set timed src --exist",
+        "--del-set timed src --map-mark",
+        "--map-set timed src",
+    ] {
+        let text = format!("*mangle\n-A OUTPUT -j SET {rule}\nCOMMIT\n");
+        assert!(
+            tool(&ns, "iptables-legacy-restore", &["-w", "60"], &text).is_err(),
+            "{rule}"
+        );
+        assert!(Script::parse(XtFamily::Ip, &text).is_err(), "{rule}");
     }
 }
 

@@ -3,7 +3,7 @@
 use super::shorten;
 use crate::xtables::{Interface, Network, Not, PortRange, Protocol, XtFamily};
 use ipnet::IpNet;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
@@ -185,7 +185,7 @@ impl Opt {
         self.number_in(text, why)
     }
 
-    /// `P`, `P:Q`, `P:` or `:Q`
+    /// `P`, `P:Q`, `P:`, `:Q` or `:`
     pub(crate) fn range(&self, text: &str) -> Result<PortRange, Complaint> {
         let PortRange(ports) = self.ends(text)?;
         self.ordered(*ports.start(), *ports.end()).map(PortRange)
@@ -195,6 +195,7 @@ impl Opt {
     pub(crate) fn ends(&self, text: &str) -> Result<PortRange, Complaint> {
         let (first, last) = match text.split_once(':') {
             None => (self.port(text)?, self.port(text)?),
+            Some(("", "")) => (0, u16::MAX),
             Some(("", last)) => (0, self.port(last)?),
             Some((first, "")) => (self.port(first)?, u16::MAX),
             Some((first, last)) => (self.port(first)?, self.port(last)?),
@@ -254,13 +255,20 @@ impl Opt {
             .map_err(|_| self.wrong("has no mask that is a prefix; give ADDRESS/LENGTH"))
     }
 
-    /// The same with any mask.
+    /// The same with any mask, for `-s` and `-d`. Only there the first bytes of an address of IPv4 are a whole one: `0/0`,
+    /// `10/8`. In other options the tools read `10/8` as 0.0.0.10/8, and weir refuses it; `0/0` is the same in all.
     pub(crate) fn masked_network(
         &self,
         text: &str,
         family: XtFamily,
     ) -> Result<Network, Complaint> {
-        let (address, mask) = self.address_and_mask(text, family)?;
+        let address = text.split('/').next().unwrap_or_default();
+        let more = match address.split('.').count() {
+            n @ 1..=3 if family == XtFamily::Ip && !address.is_empty() => ".0".repeat(4 - n),
+            _ => String::new(),
+        };
+        let whole = text.replacen(address, &format!("{address}{more}"), 1);
+        let (address, mask) = self.address_and_mask(&whole, family)?;
         Network::new(address, mask).ok_or_else(|| self.wrong("has a mask of another family"))
     }
 
@@ -273,12 +281,10 @@ impl Opt {
             Some((address, mask)) => (address, Some(mask)),
             None => (text, None),
         };
-        // As the tools, the first bytes of an address of IPv4 are a whole one: `0/0`, `10/8`.
-        let more = match address.split('.').count() {
-            n @ 1..=3 if family == XtFamily::Ip && !address.is_empty() => ".0".repeat(4 - n),
-            _ => String::new(),
+        let address = match address {
+            "0" if family == XtFamily::Ip => Ipv4Addr::UNSPECIFIED.into(),
+            _ => self.address_in(address, family)?,
         };
-        let address = self.address_in(&format!("{address}{more}"), family)?;
         let longer = "is longer than an address; give ADDRESS/LENGTH";
         let net = match mask {
             None => Ok(IpNet::from(address)),

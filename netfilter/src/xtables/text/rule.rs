@@ -403,6 +403,10 @@ impl<'a> Reader<'a> {
             Match::Udp(_) => Protocol::UDP,
             Match::Icmp(_) => Protocol::ICMP,
             Match::Icmp6(_) => Protocol::ICMPV6,
+            Match::Multiport(_) => match self.rule.protocol {
+                Some((Not(false), Protocol(6 | 17 | 33 | 132 | 136))) => return Ok(()),
+                _ => return Err(given.lacks("-p tcp, udp, udplite, sctp or dccp")),
+            },
             _ => return Ok(()),
         };
         if self.rule.protocol == Some((Not(false), needs)) {

@@ -85,6 +85,9 @@ const TUPLE: Code = Code {
                     ));
                 }
             };
+            if b.has(HMARK, 1 << flag) {
+                return Err(o.wrong(&format!("gives {word} once more; leave one out")));
+            }
             b.or(HMARK, 1 << flag);
             b.set(at, mask);
         }

@@ -172,6 +172,9 @@ fn change(given: &mut Given) -> Result<Connmark, Complaint> {
     }
     let save = given.flag("--save-mark")?;
     let restore = given.flag("--restore-mark")?;
+    if given.has(&["--mask"]) && given.has(&["--nfmask", "--ctmask"]) {
+        return Err(given.conflict("--mask and --nfmask or --ctmask"));
+    }
     let mut mask = |names: &[&str]| given.take(names).map(|o| o.plain()?.number(0)).transpose();
     let both = mask(&["--mask"])?.unwrap_or(u32::MAX);
     let nfmask = mask(&["--nfmask"])?.unwrap_or(both);

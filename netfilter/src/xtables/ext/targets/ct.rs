@@ -209,7 +209,10 @@ fn parse(given: &mut Given) -> Result<Ct, Complaint> {
         ("--zone-reply", Some(Direction::Reply)),
     ] {
         if let Some(o) = given.take(&[name]) {
-            let id = if o.plain()?.word(0) == "mark" {
+            if v.zone.is_some() {
+                return Err(given.conflict("--zone, --zone-orig and --zone-reply"));
+            }
+            let id = if o.plain()?.word(0).eq_ignore_ascii_case("mark") {
                 None
             } else {
                 Some(o.number(0)?)

@@ -53,7 +53,11 @@ pub(super) fn xmark(given: &mut Given) -> Result<Option<Xmark>, Complaint> {
         let Some(o) = given.take(&[name]) else {
             continue;
         };
-        let (value, mask) = o.plain()?.masked(0)?;
+        let (value, mask) = match name {
+            "--set-xmark" | "--set-mark" => o.plain()?.masked(0)?,
+            // These take no mask.
+            _ => (o.plain()?.number(0)?, u32::MAX),
+        };
         if found.is_some() {
             return Err(o.wrong("conflicts with another option of its kind; give only one"));
         }

@@ -287,6 +287,9 @@ fn destination(o: &Opt, family: XtFamily) -> Result<Nat, Complaint> {
             Some((ports, base)) => (ports, Some(o.port(base)?)),
             None => (ports, None),
         };
+        if base.is_some_and(|base| base == 0 || !ports.contains('-')) {
+            return Err(o.wrong("has a base port of 0, or without a range; give FIRST-LAST/BASE"));
+        }
         v.ports = Some(o.dashed(ports)?);
         v.base_port = base;
     }

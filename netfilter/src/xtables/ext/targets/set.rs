@@ -148,5 +148,11 @@ fn parse(given: &mut Given) -> Result<SetTarget, Complaint> {
     if v.add.is_none() && v.del.is_none() && v.map.is_none() {
         return Err(given.lacks("--add-set, --del-set or --map-set"));
     }
+    if v.add.is_none() && (v.exist || v.timeout.is_some()) {
+        return Err(given.lacks("--add-set for --exist or --timeout"));
+    }
+    if v.map.is_some() != (v.map_flags != 0) {
+        return Err(given.lacks("both --map-set and --map-mark, --map-prio or --map-queue"));
+    }
     Ok(v)
 }

@@ -230,6 +230,18 @@ pub(super) const WRONG: &[(XtFamily, &str, &str)] = &[
     (Ip6, "-j REJECT --reject-with icmp-net-unreachable", "icmp6-no-route"),
     (Ip, "-j REJECT --reject-with no-route", "tcp-reset"),
     (Ip, "-m state --state SNAT", "no state"),
+    // The tools read the two as 0.0.0.10/8.
+    (Ip, "-j NETMAP --to 10/8", "no IPv4 address"),
+    (Ip, "-m conntrack --ctorigsrc 10/8", "no IPv4 address"),
+    (Ip, "-j NETMAP --to 10.0.0.0/255.0.255.0", "prefix"),
+    (Ip, "-j NETMAP --to 10.0.0.0/33", "longer"),
+    // Of two zones the tools take one, with the direction of the other.
+    (Ip, "-j CT --zone-orig 2 --zone 1", "exclude each other"),
+    (Ip, "-j CT --zone-orig 2 --zone-reply 3", "exclude each other"),
+    (Ip, "-j MARK --xor-mark 5/1", "no number"),
+    (Ip, "-m multiport --ports 53", "needs -p tcp"),
+    (Ip, "-j SET --del-set a src --exist", "--add-set"),
+    (Ip, "-j SET --map-set a src", "--map-mark"),
     (Ip, "-j CONNMARK --left-shift-mark 3", "needs one of"),
     (Ip, "-j CONNMARK --save-mark --left-shift-mark 3 --right-shift-mark 3", "exclude each other"),
     (Ip, "-j CONNMARK --save-mark --left-shift-mark 32", "0 to 31"),
