@@ -104,7 +104,7 @@ impl Protocol {
     pub(super) fn parse(text: &str) -> Option<Self> {
         let text = text.to_ascii_lowercase();
         let number = match text.as_str() {
-            "all" | "hopopt" => Some(0),
+            "all" | "ip" | "hopopt" => Some(0),
             "icmp6" => Some(58),
             "mh" | "ipv6-mh" => Some(135),
             text => protocols::number(text),

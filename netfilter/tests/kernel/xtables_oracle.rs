@@ -54,6 +54,17 @@ fn every_match_and_target_of_ipv6() {
     both_ways(XtFamily::Ip6, include_str!("xtables/rules-ip6.txt"));
 }
 
+/// Names in other cases, abbreviations, hexadecimal numbers, open ranges, bits of hosts, quotes.
+#[test]
+fn odd_spellings_of_ipv4() {
+    both_ways(XtFamily::Ip, include_str!("xtables/odd-ip.txt"));
+}
+
+#[test]
+fn odd_spellings_of_ipv6() {
+    both_ways(XtFamily::Ip6, include_str!("xtables/odd-ip6.txt"));
+}
+
 /// The inversion of what every packet is. iptables 1.8.9 leaves it out of its listing, which then restores a rule for every
 /// packet.
 #[test]
@@ -163,6 +174,7 @@ const REFUSED: &[(XtFamily, &str)] = &[
         XtFamily::Ip,
         "-p tcp -j DNAT --to-destination 10.0.0.1:80-90/0",
     ),
+    (XtFamily::Ip, "-p icmp --icmp-type echo"),
 ];
 
 #[test]

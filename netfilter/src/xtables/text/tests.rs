@@ -65,7 +65,16 @@ fn each_command_is_read() {
         ("-A C -p esp --espspi 5", "-A C -p esp -m esp --espspi 5"),
         ("-A C -p sctp --dport 5", "-A C -p sctp -m sctp --dport 5"),
         ("-A C -s 0/0 -d 10/8 -j C", "-A C -d 10.0.0.0/8 -j C"),
+        ("-A C -p ip -i +", "-A C"),
         ("-A C ! -i + ! -o +", "-A C ! -i + ! -o +"),
+        (
+            "-A C -p tcp --sport : ! --dport :",
+            "-A C -p tcp -m tcp ! --dport 0:65535",
+        ),
+        (
+            "-A C -m comment --comment=\"x y\"",
+            "-A C -m comment --comment \"x y\"",
+        ),
         (
             "--app C --proto tcp --dp 80 --jum D",
             "-A C -p tcp -m tcp --dport 80 -j D",

@@ -8,7 +8,7 @@ pub(super) struct Word {
     pub(super) text: String,
     /// In characters, counted from 1.
     pub(super) column: usize,
-    /// A quoted word is never an option.
+    /// Begins with a quote: then it is never an option, unlike `--comment="a b"`.
     pub(super) quoted: bool,
 }
 
@@ -38,7 +38,7 @@ pub(super) fn words(line: &str) -> Result<Vec<Word>, Complaint> {
             (Some(_), false, '"') => open = None,
             (None, _, '"') => {
                 open = Some(column);
-                current.quoted = true;
+                current.quoted |= current.text.is_empty();
             }
             _ => current.text.push(c),
         }

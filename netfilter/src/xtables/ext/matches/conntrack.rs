@@ -290,7 +290,7 @@ fn parse(given: &mut Given) -> Result<Conntrack, Complaint> {
         v.expires = Some((o.not, number(first, 0)?..=number(last, u32::MAX)?));
     }
     if let Some(o) = given.take(&["--ctdir"]) {
-        v.direction = Some(match o.plain()?.word(0) {
+        v.direction = Some(match o.plain()?.word(0).to_ascii_uppercase().as_str() {
             "ORIGINAL" => Direction::Original,
             "REPLY" => Direction::Reply,
             _ => return Err(o.wrong("is no direction; give ORIGINAL or REPLY")),

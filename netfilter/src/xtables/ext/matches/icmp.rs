@@ -69,12 +69,24 @@ pub(super) fn value(b: &[u8]) -> Option<IcmpType> {
 
 pub(super) fn parse(o: &Opt, names: &[(&str, u8, Option<u8>)]) -> Result<IcmpType, Complaint> {
     let word = o.word(0);
-    if let Some((_, kind, code)) = names.iter().find(|(n, ..)| *n == word) {
-        return Ok(IcmpType {
-            not: o.not,
-            kind: *kind,
-            code: *code,
-        });
+    // As the tools: in any case, and what only one name begins with.
+    let begins = |name: &str| {
+        let start = name.get(..word.len());
+        start.is_some_and(|start| start.eq_ignore_ascii_case(word))
+    };
+    let mut found = names.iter().filter(|(name, ..)| begins(name));
+    match (found.next(), found.next()) {
+        (Some((_, kind, code)), None) => {
+            return Ok(IcmpType {
+                not: o.not,
+                kind: *kind,
+                code: *code,
+            });
+        }
+        (Some((first, ..)), Some((second, ..))) => {
+            return Err(o.wrong(&format!("may be {first} or {second}; write the whole name")));
+        }
+        (None, _) => {}
     }
     let why = "is no type; give a name, TYPE or TYPE/CODE (0 to 255)";
     let number = |text: &str| o.number_in(text, why);

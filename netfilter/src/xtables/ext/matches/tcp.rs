@@ -133,7 +133,7 @@ fn names(f: &mut fmt::Formatter<'_>, flags: u8) -> fmt::Result {
 }
 
 fn flags(o: &Opt, n: usize) -> Result<u8, Complaint> {
-    let more = |word: &str| match word {
+    let more = |word: &str| match word.to_ascii_uppercase().as_str() {
         "ALL" => Some(0x3f),
         "NONE" => Some(0),
         _ => None,

@@ -6,13 +6,15 @@ use crate::xtables::Interface;
 use crate::xtables::net::{interface_of, interface_wire};
 use crate::xtables::raw::*;
 
-/// `PACKET_*` of `linux/if_packet.h`; the last name is another one of the first number.
+/// `PACKET_*` of `linux/if_packet.h`; the last three are other names, which are read.
 const TYPES: &[(&str, u64)] = &[
     ("unicast", 0),
     ("broadcast", 1),
     ("multicast", 2),
     ("otherhost", 3),
     ("host", 0),
+    ("bcast", 1),
+    ("mcast", 2),
 ];
 
 /// A name and its mask.

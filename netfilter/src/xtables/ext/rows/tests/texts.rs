@@ -239,6 +239,7 @@ pub(super) const WRONG: &[(XtFamily, &str, &str)] = &[
     (Ip, "-j CT --zone-orig 2 --zone 1", "exclude each other"),
     (Ip, "-j CT --zone-orig 2 --zone-reply 3", "exclude each other"),
     (Ip, "-j MARK --xor-mark 5/1", "no number"),
+    (Ip, "-p icmp --icmp-type host-un", "may be host-unreachable or host-unknown"),
     (Ip, "-m multiport --ports 53", "needs -p tcp"),
     (Ip, "-j SET --del-set a src --exist", "--add-set"),
     (Ip, "-j SET --map-set a src", "--map-mark"),
