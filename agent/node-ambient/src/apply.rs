@@ -1,4 +1,4 @@
-//! Applies a configuration to a node, and removes it.
+//! Applies a configuration to a node.
 //!
 //! Order of a change, so that no packet of an enrolled pod sees half of it:
 //! 1. Add the unreachable default routes; delete policy rules that are no longer desired.
@@ -14,12 +14,10 @@ use crate::collide::{Collision, collisions, has_own};
 use crate::config::Config;
 use crate::discover::{By, discover};
 use crate::node::{Carrier, Node};
-use crate::objects::{
-    self, CARRIERS, Objects, PROXY_PRIORITIES, RETURN_MARK, RouteSpec, SECOND_CARRIERS, Sysctl,
-    TPROXY_MARK, is_own,
-};
+use crate::objects::{self, Objects, PROXY_PRIORITIES, RETURN_MARK, RouteSpec, TPROXY_MARK};
 use crate::plan::{Observed, Step, memory, observe, plan, values};
 use crate::proxied::{self, Redirected};
+use crate::remove::{config_of_proxies, removal, remove_locked};
 use crate::rules::{self, Side};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -145,7 +143,7 @@ fn look(
 }
 
 /// Returns the previous values of sysctls; those stored in the rules take precedence.
-fn remembered(config: &Config) -> Result<BTreeMap<String, String>> {
+pub(crate) fn remembered(config: &Config) -> Result<BTreeMap<String, String>> {
     let mut all = config.sysctls.clone();
     all.extend(rules::memory()?);
     Ok(all)
@@ -225,7 +223,7 @@ pub fn apply(config: &Config, host: &Netns, engine: Option<Engine>, force: bool)
 /// Locks the network namespace, so that no other writer changes it between observation and change. The lock is on the file of the
 /// network namespace, the only one that is the same in every container. `None`: the lock is held by a process that cannot write
 /// rules, and is ignored.
-fn lock(host: &Netns) -> Result<Option<Lock>> {
+pub(crate) fn lock(host: &Netns) -> Result<Option<Lock>> {
     Lock::wait(&host.path(), &format!("network namespace {}", host.id()))
 }
 
@@ -305,7 +303,7 @@ fn write(change: &Change, host: &Netns) -> Result<()> {
     })?
 }
 
-fn execute(routing: &Routing, step: &Step, proxy: Option<&Netns>) -> Result<()> {
+pub(crate) fn execute(routing: &Routing, step: &Step, proxy: Option<&Netns>) -> Result<()> {
     match step {
         Step::DeleteRule(rule) => routing.del_rule(rule).map(drop),
         Step::AddRule(rule) => routing.add_rule(rule).map(drop),
@@ -397,146 +395,4 @@ fn write_sysctl(key: &str, value: &str) -> Result<()> {
         Err(e) => Err(Error::io("write", format!("sysctl net/{key}"), &e)),
         Ok(()) => Ok(()),
     }
-}
-
-/// Removes everything from the node's namespace and from those of the configured proxies, and restores sysctls
-/// unless another writer changed them since. Returns what was removed.
-///
-/// # Errors
-/// Another writer holds the lock, and nothing was attempted; or the first failure, and the rest was attempted.
-pub fn remove(host: &Netns, config: Option<&Config>) -> Result<Vec<String>> {
-    let _lock = lock(host)?;
-    remove_locked(host, config)
-}
-
-/// Returns the configuration without previous values of sysctls, which are those of the node.
-fn config_of_proxies(config: &Config) -> Config {
-    Config {
-        sysctls: BTreeMap::new(),
-        ..config.clone()
-    }
-}
-
-fn remove_locked(host: &Netns, config: Option<&Config>) -> Result<Vec<String>> {
-    let mut lines = Vec::new();
-    let (mut failure, mut in_force) = (None, InForce::No);
-    let at_proxy = config.map(config_of_proxies);
-    let mut of = |netns: &Netns, config: Option<&Config>| {
-        let done = netns.run(|| remove_here(config));
-        if done.is_ok() {
-            // The namespace was entered, so part of its state may be removed.
-            in_force = InForce::Unknown;
-        }
-        match done.and_then(|r| r) {
-            Ok(removed) => lines.extend(removed),
-            Err(e) => failure = failure.take().or(Some(e)),
-        }
-    };
-    of(host, config);
-    let mut unopened = None;
-    for proxy in config.into_iter().flat_map(|c| &c.proxies) {
-        match netns_if_there(&proxy.netns) {
-            Ok(Some(netns)) => of(&netns, at_proxy.as_ref()),
-            // If the namespace is gone, so is everything in it.
-            Ok(None) => {}
-            Err(e) => unopened = unopened.or(Some(e)),
-        }
-    }
-    failure
-        .or(unopened)
-        .map_or(Ok(lines), |e| Err(e.with_in_force(in_force)))
-}
-
-/// Returns the steps that remove everything from the namespace of this thread, in their order; empty if nothing is there.
-fn removal(routing: &Routing, config: Option<&Config>) -> Result<Vec<Step>> {
-    let nothing = Objects::default();
-    let before = config.map_or_else(rules::memory, remembered)?;
-    let mut observed = observe(routing, &nothing, before)?;
-    // The table of the local route in the proxy's namespace, if known.
-    observed
-        .tables
-        .extend(config.map(|c| c.routing.inbound_table));
-    let present = rules::present()?;
-    // Links in the proxy's namespace disappear with it. Links here count only if there is another object of this crate.
-    let is_ours = observed.rules.iter().any(is_own)
-        || observed.own_routes(&nothing).next().is_some()
-        || present.is_some();
-    if !is_ours {
-        return Ok(Vec::new());
-    }
-    let mut steps = plan(&nothing, &observed);
-    let rank = |s: &Step| match s {
-        Step::DeleteRule(_) => 0,
-        Step::Sysctl(..) => 1,
-        Step::Netfilter(_) => 2,
-        Step::DeleteRoute(_) => 4,
-        _ => 3,
-    };
-    let present = present.map(|engine| format!("remove the rules of {engine}"));
-    steps.push(Step::Netfilter(present.into_iter().collect()));
-    // The kernel deletes the routes of a link with it, and the plan expects that. The other routes are deleted last, as the sign that
-    // something is left.
-    steps.sort_by_key(rank);
-    Ok(steps)
-}
-
-fn remove_here(config: Option<&Config>) -> Result<Vec<String>> {
-    let routing = Routing::open()?;
-    let steps = removal(&routing, config)?;
-    let (mut lines, mut failure) = (Vec::new(), None);
-    let unknown = without_memory(&routing, config)?;
-    // Previous values of sysctls that could not be restored, kept for the next attempt.
-    let mut kept = BTreeMap::new();
-    for step in &steps {
-        let is_sign = |route| objects::is_guard_of_all(route) || objects::is_local_default(route);
-        if failure.is_some() && matches!(step, Step::DeleteRoute(spec) if is_sign(&spec.route)) {
-            // The next attempt needs it to find what is left, such as sets, links and sysctls.
-            continue;
-        }
-        let done = match step {
-            Step::Netfilter(_) => rules::remove(&kept).map(|removed| lines.extend(removed)),
-            step => execute(&routing, step, None).map(|()| lines.push(step.to_string())),
-        };
-        if let (Step::Sysctl(key, before), Err(_)) = (step, &done) {
-            kept.insert(key.clone(), before.clone());
-        }
-        failure = failure.or(done.err());
-    }
-    lines.extend(unknown);
-    failure.map_or(Ok(lines), Err)
-}
-
-/// Describes the sysctls of the node that keep this crate's values because the rules that stored the previous ones are gone, as after
-/// `nft flush ruleset`. They are stored nowhere else.
-fn without_memory(routing: &Routing, config: Option<&Config>) -> Result<Option<String>> {
-    let routes = routing.routes_by(objects::WEIR)?;
-    // Only the node's namespace has this route.
-    let is_of_node = routes.iter().any(objects::is_guard_of_all);
-    if !is_of_node || !config.map_or_else(rules::memory, remembered)?.is_empty() {
-        return Ok(None);
-    }
-    let carriers = [CARRIERS, SECOND_CARRIERS].concat();
-    let is_of_proxy = |link: &&Link| {
-        let is_carrier = carriers.contains(&link.name.as_str());
-        !is_carrier && routes.iter().any(|r| r.oif == Some(link.index))
-    };
-    let links = routing.links()?;
-    let of_proxies = links.iter().filter(is_of_proxy);
-    let of_proxies = of_proxies.flat_map(|link| objects::accepting(&link.name));
-    let ours: Vec<Sysctl> = of_proxies.chain([objects::rp_filter("all")]).collect();
-    let now = values(ours.iter().map(|s| &s.key))?;
-    let left = ours
-        .iter()
-        .filter(|s| now.get(&s.key).is_some_and(|v| v == s.value));
-    let left: Vec<String> = left
-        .map(|s| format!("net.{}={}", s.key.replace('/', "."), s.value))
-        .collect();
-    // While the rules are there, nothing is stored only if nothing had to be changed; `accept_local` is off by default.
-    let is_lost = rules::present()?.is_none() || left.iter().any(|s| s.ends_with("accept_local=1"));
-    Ok((is_lost && !left.is_empty()).then(|| {
-        format!(
-            "left as they are, since no rules store the previous values: {}, and rp_filter=0 of pods' links; the kernel's default of each is 0, and sysctl --system applies the settings of this machine",
-            left.join(", ")
-        )
-    }))
 }

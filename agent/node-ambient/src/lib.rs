@@ -30,11 +30,12 @@ pub mod objects;
 pub mod plan;
 mod proxied;
 mod reach;
+mod remove;
 pub mod rules;
 mod services;
 pub mod xtables;
 
-pub use apply::{Change, apply, compare, is_present, remove};
+pub use apply::{Change, apply, compare, is_present};
 pub use captured::captured;
 pub use collide::Collision;
 pub use config::{CarrierChoice, Config, Marks, Numbers, Pod, Proxy, WithoutProxy};
@@ -42,6 +43,7 @@ pub use discover::{By, discover};
 pub use exclude::Exclude;
 pub use needs::needs;
 pub use node::{Bridge, Carrier, Node, Place};
+pub use remove::remove;
 
 #[cfg(test)]
 mod tests;
