@@ -50,7 +50,7 @@ impl Bpffs {
     pub fn at(root: &Path) -> Result<Self> {
         let object = root.display().to_string();
         let stats = statfs(root).map_err(|e| match e {
-            Errno::ENOENT | Errno::ENOTDIR => {
+            Errno::ENOENT => {
                 let reason = "there is no such folder; name in WEIR_BPFFS where a bpf file system is mounted (mount -t bpf bpf FOLDER)";
                 Error::refused("use the bpf file system", &object, reason)
             }
