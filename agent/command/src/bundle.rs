@@ -6,9 +6,11 @@ use super::preflight::PreflightArgs;
 use super::{output, preflight, source};
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::io::ErrorKind::{NotADirectory, NotFound};
 use std::io::IsTerminal;
 use std::path::Path;
 use weir_bundle::Bundle;
+use weir_cni::log::count;
 use weir_core::sandboxes::cri;
 use weir_install::replace;
 
@@ -63,6 +65,13 @@ fn check(file: &Path, to_stdout: bool, json: bool) -> Result<(), Failure> {
             "{} is there and is no regular file; name one that may be replaced, or \"-\" for stdout",
             file.display()
         ))),
+        // It is not there, or its directory is not, which writing it tells.
+        Err(e) if !to_stdout && !matches!(e.kind(), NotFound | NotADirectory) => {
+            Err(Failure::usage(format!(
+                "what {} is now is not known: {e}; name another file, or \"-\" for stdout",
+                file.display()
+            )))
+        }
         _ => Ok(()),
     }
 }
@@ -73,12 +82,12 @@ fn summary(bundle: &Bundle, place: &str) -> String {
     let files = files.map_or(&[][..], Vec::as_slice);
     let left_out = files
         .iter()
-        .filter_map(|f| f.get("valuesLeftOut")?.as_u64());
+        .filter_map(|f| usize::try_from(f.get("valuesLeftOut")?.as_u64()?).ok());
     let mut text = format!(
-        "{place}: {} bytes, {} files; {} values left out that may be secrets, and the contents of kubeconfigs\n",
+        "{place}: {} bytes, {}; {} left out that may be secrets, and the contents of kubeconfigs\n",
         bundle.tar.len(),
-        files.len(),
-        left_out.sum::<u64>()
+        count(files.len(), "file"),
+        count(left_out.sum(), "value")
     );
     for file in files {
         let field = |name: &str| file.get(name).and_then(Value::as_str);

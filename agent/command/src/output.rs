@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use std::fmt::{Display, Write as _};
 use std::io::{self, Write};
 use weir_cni::compile::{Compiled, Engine, Rules};
+use weir_cni::log::count;
 use weir_cni::redirection::{Change, Difference};
 use weir_netfilter::ipset::Set;
 use weir_netfilter::nft::{Policy, Ruleset, Table, compat};
@@ -196,9 +197,8 @@ pub(super) fn sets(sets: &[Set]) -> Value {
 
 /// A short diff for people.
 pub(super) fn differences(changes: &[Change], netns: &str) -> String {
-    let n = changes.len();
-    let plural = if n == 1 { "" } else { "s" };
-    let mut text = format!("drift: {netns} differs from what is desired in {n} place{plural}\n");
+    let places = count(changes.len(), "place");
+    let mut text = format!("drift: {netns} differs from what is desired in {places}\n");
     for c in changes {
         let sign = match c.difference() {
             Difference::Missing => "- missing   ",

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use std::fmt::Display;
 use std::path::PathBuf;
 use std::time::Duration;
+use weir_cni::log::count;
 use weir_cni::redirection::Sandbox;
 use weir_cni::redirection::refuse_host;
 use weir_netfilter::ipset::{self, Existing};
@@ -223,10 +224,6 @@ fn say(a: &RestoreArgs, text: &str) -> Result<u8, Failure> {
         true => output::text(text),
         false => output::report(text, "the text is restored and in force"),
     }
-}
-
-fn count(n: usize, what: &str) -> String {
-    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
 
 impl FormatArg {

@@ -10,6 +10,7 @@ use std::fmt::Display;
 use std::net::IpAddr;
 use weir_cni::compile::{Engine, compile};
 use weir_cni::config::IdRange;
+use weir_cni::log::count;
 use weir_cni::redirection::{Change, Desired as Intended, Difference, Sandbox, Visit};
 use weir_demo::Owner;
 use weir_demo::probe::Probe;
@@ -68,10 +69,10 @@ fn left_alone(declined: &Declined, visit: &Visit<'_>, json: bool) -> Result<u8, 
     }
     let netns = visit.sandbox().netns().id();
     eprintln!(
-        "weir: warning: {}, and {netns} holds a redirection ({} objects), which stays in force; \
+        "weir: warning: {}, and {netns} holds a redirection ({}), which stays in force; \
          `weir clean` removes it",
         declined.reason,
-        left.len()
+        count(left.len(), "object")
     );
     match json {
         true => output::json(&json!({ "redirected": true, "reason": declined.reason })),
@@ -320,8 +321,9 @@ pub(super) fn verified(
         && visit.plan_clean(None).map_err(Failure::unknown)?.is_empty()
     {
         output::text(&format!(
-            "drift: {netns} holds nothing of the redirection ({} objects are missing); `weir apply` puts it there\n",
-            changes.len()
+            "drift: {netns} holds nothing of the redirection ({} {} missing); `weir apply` puts it there\n",
+            count(changes.len(), "object"),
+            if changes.len() == 1 { "is" } else { "are" }
         ))?;
     } else {
         output::text(&output::differences(&changes, &netns.to_string()))?;

@@ -9,6 +9,7 @@ use crate::dataplane::{Spent, converge, remove};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use weir_cni::log::count;
 use weir_core::journal::ambient::By;
 use weir_core::journal::pod::{Cause, Repair};
 use weir_core::sandboxes::place::Processes;
@@ -140,9 +141,9 @@ impl ByPrograms {
             ..Captured::at(Arc::clone(held), asked)
         };
         let summary = format!(
-            "redirected by eBPF in {}: {} changes, verified",
+            "redirected by eBPF in {}: {}, verified",
             held.id(),
-            changes.len()
+            count(changes.len(), "change")
         );
         Ok((
             captured,

@@ -4,6 +4,7 @@ use super::{Dataplane, Hindrance, Spent, hindrance};
 use std::time::Instant;
 use weir_ambient::{AMBIENT, Config, PodOverrides, Redirect};
 use weir_cni::compile::Engine;
+use weir_cni::log::count;
 use weir_cni::plugin::{Phase, named_engine};
 use weir_cni::redirection::{Change, Desired, Fingerprint, InUse, Scheme, Visit};
 use weir_core::pods::PodView;
@@ -127,7 +128,7 @@ impl Dataplane for Ambient {
         spent.add(Phase::Apply, begun.elapsed().saturating_sub(read_back));
         spent.add(Phase::Verify, read_back);
         let (engine, netns) = (done.engine, visit.sandbox().netns().id());
-        let count = done.changes.len();
+        let changes = count(done.changes.len(), "change");
         // Read first, so that the next visit detects a foreign rule added in the meantime.
         let fingerprint = visit.fingerprint_of(&done);
         let compiled = desired.compile_for(self.engine(), engine);
@@ -137,7 +138,7 @@ impl Dataplane for Ambient {
             fingerprint: fingerprint.filter(|_| hindered.is_none()),
             hindered,
             changes: done.changes,
-            summary: format!("redirected by {engine} in {netns}: {count} changes, verified"),
+            summary: format!("redirected by {engine} in {netns}: {changes}, verified"),
         })
     }
 

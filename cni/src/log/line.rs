@@ -57,6 +57,12 @@ fn is_invisible(c: char) -> bool {
         | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
 }
 
+/// Formats a number of things: `1 rule`, `2 rules`. `thing` forms its plural with an s.
+#[must_use]
+pub fn count(n: usize, thing: &str) -> String {
+    format!("{n} {thing}{}", if n == 1 { "" } else { "s" })
+}
+
 /// Encodes a text as JSON and escapes every [deceptive](is_deceptive) character, so that it is visible in the raw line.
 #[must_use]
 pub fn quoted(text: &str) -> String {

@@ -5,7 +5,7 @@ use super::phases::Phase;
 use crate::compile::{Engine, compile};
 use crate::config::{Intent, NameFiles};
 use crate::fill::NodeEnvironment;
-use crate::log::Level;
+use crate::log::{Level, count};
 use crate::redirection::{self, AppliedRedirection, Change, Desired as _, Sandbox, Visit};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -36,7 +36,10 @@ impl Backend for KernelBackend {
         let engine = done.engine;
         Ok(match done.changes.len() {
             0 => format!("the redirection by {engine} was in place in {netns}: nothing changed"),
-            count => format!("redirected by {engine} in {netns}: {count} changes, verified"),
+            n => format!(
+                "redirected by {engine} in {netns}: {}, verified",
+                count(n, "change")
+            ),
         })
     }
 

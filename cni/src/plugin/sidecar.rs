@@ -5,6 +5,7 @@ use std::path::Path;
 use super::backend::{DesiredRedirection, named_engine};
 use super::enrol::{Candidate, Plugin, is_agent, netns};
 use super::phases::{Phase, Phases};
+use crate::log::count;
 use crate::pod::{Pod, PodFacts, PodRedirect, Skip, redirect_from};
 use crate::protocol::{Call, CniError, code};
 
@@ -48,11 +49,11 @@ impl Plugin<'_> {
         Err(CniError::new(
             code::REDIRECTION_DIFFERS,
             format!(
-                "the redirection of pod {}/{} is not in sync: {first} ({} differences in \
+                "the redirection of pod {}/{} is not in sync: {first} ({} in \
                  all); delete the pod, or let the node agent repair it",
                 candidate.args.pod_namespace,
                 candidate.args.pod_name,
-                differences.len()
+                count(differences.len(), "difference")
             ),
         )
         .with_details(lines.join("\n")))

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use weir_cni::compile::Engine;
 use weir_cni::log::Level::{self, Debug, Error, Info, Warn};
+use weir_cni::log::count;
 use weir_cni::plugin::Phases;
 use weir_cni::redirection::{Change, Difference};
 
@@ -164,8 +165,8 @@ impl Healed {
         } = &self.repair;
         let by = self.by.as_ref().map(|by| format!(", changed by {by}"));
         let by = by.unwrap_or_default();
-        let does =
-            format!("was not {was}{by}: {first} ({differences} differences in all); {summary}");
+        let all = count(*differences, "difference");
+        let does = format!("was not {was}{by}: {first} ({all} in all); {summary}");
         let reason = self.notify.then_some("RedirectionRepaired");
         About::of_pod(Warn, name, &self.pod, does, reason)
             .with("cause", cause.name())

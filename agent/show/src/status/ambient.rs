@@ -4,6 +4,7 @@ use super::facts::{Condition, Time};
 use super::text::Html;
 use serde::Serialize;
 use std::sync::Arc;
+use weir_cni::log::count;
 use weir_core::journal::ambient::{Event, Member, Proxy, State};
 use weir_core::journal::cut;
 use weir_zds::Peer;
@@ -171,8 +172,8 @@ impl AmbientFacts {
     /// Writes the section of the page. Pods with problems come first.
     pub(super) fn section(&self, h: &mut Html) {
         h.raw("<section><h2>Pods of ambient mode</h2>\n<p class=\"lede\">ztunnel: ");
-        h.number(u64::try_from(self.ztunnel_connections).unwrap_or(u64::MAX));
-        h.raw(" connections; its socket is ");
+        h.text(&count(self.ztunnel_connections, "connection"));
+        h.raw("; its socket is ");
         said(h, &self.ztunnel_socket);
         h.raw("; the host's rules for probes: ");
         said(h, &self.host);
@@ -241,5 +242,24 @@ fn said(h: &mut Html, condition: &Condition) {
     h.text(condition.state);
     if let Some(reason) = &condition.reason {
         h.raw(": ").text(reason);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_connection_is_no_plural() {
+        for (connections, words) in [(1, "ztunnel: 1 connection;"), (2, "2 connections;")] {
+            let ambient = Ambient {
+                connections,
+                ..Ambient::default()
+            };
+            let mut h = Html::default();
+            AmbientFacts::of(&ambient).section(&mut h);
+            let page = h.finish();
+            assert!(page.contains(words), "{page}");
+        }
     }
 }

@@ -104,8 +104,11 @@ fn top(h: &mut Html, f: &Facts) {
     h.text(&count).raw("</b> pods verified</li><li><b>");
     h.text(&share).raw(of);
     let made = v.repairs.iter().filter(|r| r.result == "success");
-    h.number(made.map(|r| r.count).sum::<u64>());
-    h.raw("</b> repairs made</li><li><b>");
+    let made = made.map(|r| r.count).sum::<u64>();
+    h.number(made).raw(match made {
+        1 => "</b> repair made</li><li><b>",
+        _ => "</b> repairs made</li><li><b>",
+    });
     h.text(if f.install.ready { "yes" } else { "no" });
     h.raw("</b> plugin in force</li></ul>\n");
 }

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weir_ambient::AMBIENT;
 use weir_cni::compile::Engine;
+use weir_cni::log::count;
 use weir_cni::plugin::Phase;
 use weir_cni::redirection::Desired as _;
 use weir_core::journal::ambient::By;
@@ -97,7 +98,10 @@ impl Rules for AtNode {
             By::Rules(_) => format!("first packets by {}", node.carrier),
             By::Ebpf => "by programs of eBPF".to_owned(),
         };
-        let summary = format!("captured at the node, {how}: {differences} changes, verified");
+        let summary = format!(
+            "captured at the node, {how}: {}, verified",
+            count(differences, "change")
+        );
         let first = synced.steps.first().filter(|_| synced.healed);
         Ok((
             captured,

@@ -12,6 +12,7 @@ use std::time::Instant;
 use weir_cni::compile::Engine;
 use weir_cni::config::{InboundMode, Intent};
 use weir_cni::fill::NodeEnvironment;
+use weir_cni::log::count;
 use weir_cni::plugin::{Phase, named_engine};
 use weir_cni::pod::{PodFacts, PodRedirect, redirect_from};
 use weir_cni::redirection::{
@@ -252,10 +253,10 @@ impl Dataplane for Sidecar {
                 engine: None,
                 hindered: None,
                 fingerprint: None,
-                summary: format!(
-                    "{} objects were removed",
-                    self.remove(visit, Some(desired))?
-                ),
+                summary: match self.remove(visit, Some(desired))? {
+                    1 => "1 object was removed".to_owned(),
+                    n => format!("{n} objects were removed"),
+                },
             }),
             _ => Err("nothing of it can be written".into()),
         }
@@ -270,8 +271,8 @@ impl Dataplane for Sidecar {
 fn summary(done: &AppliedRedirection, visit: &Visit<'_>) -> String {
     let (engine, netns) = (done.engine, visit.sandbox().netns().id());
     format!(
-        "redirected by {engine} in {netns}: {} changes, verified",
-        done.changes.len()
+        "redirected by {engine} in {netns}: {}, verified",
+        count(done.changes.len(), "change")
     )
 }
 
