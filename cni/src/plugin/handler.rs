@@ -25,6 +25,13 @@ impl Handler for Plugin<'_> {
         }
     }
 
+    fn result_lost(&mut self, error: &std::io::Error) {
+        self.log.error(&format!(
+            "ADD succeeded, but the runtime cannot be told: cannot write to stdout: {error}; a redirection that it made stays in force, until the \
+             runtime deletes the namespace, or repeats ADD"
+        ));
+    }
+
     /// Compares the rules in the namespace with those that the pod requests. Succeeds for pods that request none.
     /// For ambient pods asks the node agent.
     fn check(&mut self, call: &Call) -> Result<(), CniError> {

@@ -1,6 +1,6 @@
 //! Maps a process's environment and stdin to one handler call, and its result to stdout.
 
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::MetadataExt;
 
 use serde_json::{Map, Value, json};
@@ -14,6 +14,9 @@ use crate::json;
 
 /// Maximum size of a network configuration, which normally has a few kilobytes.
 const STDIN_LIMIT: u64 = 16 << 20;
+
+/// Added to the message if the result of a successful ADD is lost.
+const STAYS: &str = "; what ADD did stays in force until the namespace is deleted";
 
 /// The plugin's name and version, for the about text.
 #[derive(Debug, Clone, Copy)]
@@ -43,6 +46,9 @@ pub trait Handler {
     /// # Errors
     /// Printed as the error object; no partial change may remain.
     fn add(&mut self, call: &Call) -> Result<Value, CniError>;
+    /// ADD succeeded and its result could not be written: the runtime takes it for failed. What ADD did stays, for a pod must
+    /// not run without it: the runtime deletes the namespace, after DEL, or repeats ADD.
+    fn result_lost(&mut self, _error: &io::Error) {}
     /// CHECK.
     ///
     /// # Errors
@@ -87,7 +93,9 @@ pub fn run(edge: Edge<'_>, about: About, handler: &mut dyn Handler) -> u8 {
         );
         return 0;
     }
-    let written = match answer(&command, lookup, stdin, handler) {
+    let answer = answer(&command, lookup, stdin, handler);
+    let is_added = command == Command::Add.as_str() && answer.is_ok();
+    let written = match answer {
         Ok(text) => stdout
             .write_all(text.as_bytes())
             .and_then(|()| stdout.flush())
@@ -99,9 +107,13 @@ pub fn run(edge: Edge<'_>, about: About, handler: &mut dyn Handler) -> u8 {
         // A caller that closed stdout still gets the exit status, and this line for its log.
         let _ = writeln!(
             stderr,
-            "{}: cannot write the answer to stdout: {error}",
-            about.name
+            "{}: cannot write the answer to stdout: {error}{}",
+            about.name,
+            if is_added { STAYS } else { "" }
         );
+        if is_added {
+            handler.result_lost(&error);
+        }
         1
     })
 }

@@ -15,6 +15,7 @@ mod golden_iptables_nft;
 mod headers;
 mod http;
 mod logs;
+mod lost_result;
 mod multus;
 mod plugin;
 mod plugin_ambient;
