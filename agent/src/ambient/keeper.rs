@@ -143,7 +143,7 @@ impl Keeper {
         if from != to {
             memory.since = SystemTime::now();
         }
-        (memory.state, memory.why) = (to, why.clone());
+        (memory.state, memory.why) = (to, why.clone().filter(|_| to.is_some()));
         let pod = memory.reference();
         self.journal.record(Event::Turned { pod, from, to, why });
     }

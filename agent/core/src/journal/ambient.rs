@@ -142,6 +142,7 @@ pub enum Event {
         from: Option<State>,
         /// `None`: it is no longer tracked.
         to: Option<State>,
+        /// With `to: None`: a setting excludes the pod.
         why: Option<String>,
     },
     /// Its rules were written or found in a network namespace, and verified.

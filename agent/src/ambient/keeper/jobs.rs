@@ -3,7 +3,7 @@
 use super::{Done, Keeper, workload};
 use crate::ambient::REDIRECTION;
 use crate::ambient::by_plugin::ByPlugin;
-use crate::ambient::decision::Decision;
+use crate::ambient::decision::{Decision, Why};
 use crate::ambient::hands::{Asked, Captured, Outcome};
 use crate::ambient::pod::{Annotation, Memory, Task};
 use crate::ambient::work::{self, Enrolled, Enrolment, Leaving, Left, NotEnrolled};
@@ -338,8 +338,12 @@ impl Keeper {
         match done {
             Ok(version) => {
                 memory.annotated = Some((value, version));
+                let state = memory.state;
+                if let (None, Decision::No(why @ Why::Excluded)) = (value, memory.decision) {
+                    self.turn(memory, None, Some(why.to_string()));
+                }
                 let is_complete = memory.is_complete(self.hands.proxy.newest());
-                match memory.state {
+                match state {
                     Some(State::Pending) if is_complete && value == Some(Annotation::Enabled) => {
                         let captured = memory.captured.as_ref();
                         let (state, why) =

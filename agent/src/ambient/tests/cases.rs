@@ -734,6 +734,39 @@ fn rules_of_an_earlier_agent_that_cannot_be_removed_are_told_and_tried_again() {
     assert!(scene.shared.world().rules.is_empty());
 }
 
+struct Whys(std::sync::mpsc::Sender<Option<String>>);
+
+impl weir_core::journal::Sink for Whys {
+    fn record(&self, _: std::time::SystemTime, event: &weir_core::journal::Event) {
+        use weir_core::journal::ambient::Event::Turned;
+        if let weir_core::journal::Event::Ambient(Turned { to: None, why, .. }) = event {
+            let _ = self.0.send(why.clone());
+        }
+    }
+}
+
+/// Settings change with a restart.
+#[test]
+fn a_pod_whose_namespace_becomes_excluded_leaves_with_the_reason() {
+    let (sender, told) = std::sync::mpsc::channel();
+    let (mut scene, _) = Scene::enrolled();
+    scene.publish(1);
+    scene.rest();
+    let mut settings = super::settings();
+    settings.exclude_namespaces = vec!["shop".to_owned()];
+    scene.settings = std::sync::Arc::new(settings);
+    scene.step(&Step::Restart);
+    scene.agent.keeper.journal.add(Whys(sender));
+    scene.rest();
+    assert_eq!(scene.check(), Ok(()));
+    assert!(scene.shared.world().rules.is_empty());
+    let whys: Vec<Option<String>> = told.try_iter().collect();
+    let [Some(why)] = &whys[..] else {
+        panic!("{whys:?}");
+    };
+    assert!(why.contains("EXCLUDE_NAMESPACES"), "{why}");
+}
+
 struct Kinds(std::sync::mpsc::Sender<&'static str>);
 
 impl weir_core::journal::Sink for Kinds {

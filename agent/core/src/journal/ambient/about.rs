@@ -4,6 +4,7 @@ use super::{Event, Packet, Proxy, Purpose, State};
 use crate::journal::About;
 use crate::journal::pod::PodRef;
 use weir_cni::log::Level::{self, Debug, Info, Warn};
+use weir_cni::log::count;
 use weir_live::{Answer, Proof};
 
 impl Event {
@@ -223,6 +224,8 @@ fn turned(pod: &PodRef, from: Option<State>, to: Option<State>, why: Option<&str
         Some(State::Enrolled) if !why.is_empty() => (Warn, None),
         // What it waited for has come.
         Some(State::Enrolled) if from == Some(State::Pending) => (Info, None),
+        // Its traffic passes the mesh by from now on, because of a setting.
+        None if !why.is_empty() => (Warn, None),
         None => (Info, None),
         // It takes long, or something of it is left.
         Some(State::Enrolling | State::Leaving) if !why.is_empty() => (Info, None),
@@ -249,10 +252,10 @@ fn turned(pod: &PodRef, from: Option<State>, to: Option<State>, why: Option<&str
 
 fn of_proxy(proxy: &Proxy) -> About {
     let (level, name, text) = match proxy {
-        Proxy::Connections(count) => (
+        Proxy::Connections(n) => (
             Info,
             "ztunnel_connected",
-            format!("ztunnel has {count} connections"),
+            format!("ztunnel has {}", count(*n, "connection")),
         ),
         Proxy::Peers(_) => return About::silent("ztunnel_peers"),
         Proxy::Snapshot { added, kept } => (
@@ -319,5 +322,8 @@ mod tests {
             assert_eq!(about(state, Some("it takes long")), (Some(Info), false));
         }
         assert_eq!(about(State::Failed, Some("no")), (Some(Warn), true));
+        let left = |why| turned(&pod, Some(State::Enrolled), None, why).level;
+        assert_eq!(left(None), Some(Info));
+        assert_eq!(left(Some("its namespace is excluded")), Some(Warn));
     }
 }
