@@ -192,8 +192,7 @@ pub(super) fn refuse_elsewhere<'a>(
     of: Of,
 ) -> KernelResult<()> {
     let root = root();
-    // An unusable file system has no pins.
-    let bpffs = Bpffs::if_mounted(&root).ok().flatten();
+    let bpffs = Bpffs::if_mounted(&root)?;
     for netns in netns {
         let found = match programs::elsewhere(netns, bpffs.as_ref(), of) {
             // Without bpf(2) this user cannot have attached programs; only rules matter.
@@ -212,9 +211,9 @@ pub(super) fn refuse_elsewhere<'a>(
     Ok(())
 }
 
-/// Reads the programs attached in a namespace.
+/// Reads the programs attached in a namespace; without a bpf file system none is known to be weir's.
 pub(super) fn show(netns: &Netns) -> KernelResult<programs::Shown> {
-    programs::read(netns, bpffs().ok().as_ref())
+    programs::read(netns, Bpffs::if_mounted(&root())?.as_ref())
 }
 
 /// The attached programs as JSON.

@@ -209,7 +209,7 @@ Examples:
 The text is that of `nft list ruleset`, then that of `iptables-save` and `ip6tables-save` for legacy \
 tables that exist, then that of `ipset save`, then one line for each address, policy rule and route in the words \
 of `ip`, without those that the kernel puts into every namespace. Looking makes no table, no set, and loads no \
-module.";
+module. Programs of eBPF that this process may not read are unknown: the rest is printed, and the exit code is 3.";
 
 pub(super) const CLEAN: &str = "\
 Example:

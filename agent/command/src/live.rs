@@ -1,6 +1,5 @@
 //! `weir verify pod|netns --live`
 
-use super::ambient_ebpf::bpffs;
 use super::args::namespace;
 use super::failure::{Failure, code};
 use super::output;
@@ -9,9 +8,10 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use weir_core::sandboxes::cri::sandbox::Runtime;
 use weir_core::sandboxes::named;
-use weir_ebpf::Pod;
+use weir_ebpf::{Bpffs, Pod};
 use weir_live::{Answer, Counted, Direction, Plan, prove};
 use weir_netlink::Netns;
+use weir_preflight::system::bpffs as root;
 
 #[derive(Debug, Args)]
 pub(super) struct LivePodArgs {
@@ -75,6 +75,24 @@ fn open(path: &Path) -> Result<Netns, Failure> {
     Netns::open(path).map_err(|e| Failure::of_namespace(&e, unknown))
 }
 
+/// The programs that redirect a pod; `None` without any.
+///
+/// # Errors
+/// There may be some that cannot be read.
+fn programs<'a>(netns: &'a Netns, bpffs: &'a Bpffs) -> Result<Option<Pod<'a>>, String> {
+    let pod = match Pod::of(netns, bpffs) {
+        // It is no pod's namespace.
+        Err(e) if e.errno().is_none() => return Ok(None),
+        pod => pod.map_err(|e| e.to_string())?,
+    };
+    match (pod.is_present(), pod.captured(false)) {
+        (Ok(false), _) => Ok(None),
+        (Ok(true), Some(_)) => Ok(Some(pod)),
+        (Ok(true), None) => Err("the counters of its pinned programs cannot be read".to_owned()),
+        (Err(e), _) => Err(e.to_string()),
+    }
+}
+
 fn run(netns: &Netns, a: &LiveArgs) -> Result<u8, Failure> {
     let caller = match (&a.from, a.outbound_only) {
         (_, true) => None,
@@ -87,9 +105,15 @@ fn run(netns: &Netns, a: &LiveArgs) -> Result<u8, Failure> {
              or give --outbound-only",
         ));
     }
-    let bpffs = bpffs().ok();
-    let programs = bpffs.as_ref().and_then(|b| Pod::of(netns, b).ok());
-    let programs = programs.filter(|pod| pod.captured(false).is_some());
+    let bpffs = Bpffs::if_mounted(&root());
+    let found = match &bpffs {
+        Ok(bpffs) => bpffs.as_ref().map_or(Ok(None), |b| programs(netns, b)),
+        Err(e) => Err(e.to_string()),
+    };
+    let (programs, unread) = match found {
+        Ok(programs) => (programs, None),
+        Err(why) => (None, Some(why)),
+    };
     let count = |of: Direction| programs.as_ref()?.captured(of == Direction::Dns);
     let counted: Counted<'_> = &count;
     let plan = Plan {
@@ -101,6 +125,13 @@ fn run(netns: &Netns, a: &LiveArgs) -> Result<u8, Failure> {
         ..Plan::default()
     };
     let proof = prove(netns, &plan).map_err(Failure::unknown)?;
+    if let (Some(why), Answer::No) = (unread, proof.answer()) {
+        return Err(Failure::unknown(format!(
+            "connections of {} are not redirected by rules, and whether programs of eBPF capture them is not known: {why}; run this \
+             as root of the node, or name the right file system in WEIR_BPFFS",
+            netns.id()
+        )));
+    }
     match a.json {
         true => output::json(&proof.json())?,
         false => output::text(&proof.to_string())?,

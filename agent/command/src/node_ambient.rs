@@ -190,10 +190,15 @@ fn detach(netns: &Netns, config: Option<&Config>) -> Result<Option<Vec<String>>,
 
 /// Fails if weir's programs at the node or at these proxies are pinned where this command does not look.
 fn known(netns: &Netns, config: Option<&Config>) -> weir_netlink::Result<()> {
-    let proxies = config.into_iter().flat_map(|config| &config.proxies);
-    // A namespace that cannot be opened is reported by the code that needs it.
-    let proxies = proxies.filter_map(|proxy| Netns::open(&proxy.netns).ok());
-    let proxies: Vec<Netns> = proxies.collect();
+    let mut proxies = Vec::new();
+    for proxy in config.into_iter().flat_map(|config| &config.proxies) {
+        match Netns::open(&proxy.netns) {
+            Ok(netns) => proxies.push(netns),
+            // It is gone, or no network namespace: the code that needs it reports that.
+            Err(e) if e.errno().is_none() || e.is_not_found() => {}
+            Err(e) => return Err(e),
+        }
+    }
     refuse_elsewhere(std::iter::once(netns).chain(&proxies), Of::Node)
 }
 

@@ -7,6 +7,7 @@ use clap::{Args, ValueEnum};
 use serde_json::json;
 use std::io::Write as _;
 use weir_cni::redirection::{Sandbox, TABLES};
+use weir_ebpf::show::Shown;
 use weir_netfilter::nft::TableFamily;
 use weir_netlink::attr::bytes_of;
 
@@ -25,6 +26,13 @@ pub(super) enum ShowEngine {
     /// All of them
     All,
 }
+
+/// Of a kernel without bpf(2).
+const NO_PROGRAMS: Shown = Shown {
+    programs: Vec::new(),
+    counters: Vec::new(),
+    has_more_pins: false,
+};
 
 #[derive(Debug, Args)]
 pub struct ShowArgs {
@@ -46,11 +54,18 @@ pub(super) fn show(a: &ShowArgs) -> Result<u8, Failure> {
     let nft = nft.transpose().map_err(Failure::unknown)?;
     let routing = wants(ShowEngine::Routing).then(|| routing::read(&netns));
     let routing = routing.transpose().map_err(Failure::unknown)?;
-    let bpf = match a.engine {
-        ShowEngine::Bpf => Some(ambient_ebpf::show(&netns).map_err(Failure::unknown)?),
-        // bpf(2) needs more rights than netlink.
-        ShowEngine::All => ambient_ebpf::show(&netns).ok(),
-        _ => None,
+    let bpf = wants(ShowEngine::Bpf).then(|| ambient_ebpf::show(&netns));
+    // bpf(2) needs more rights than netlink: without them the rest is shown.
+    let (bpf, untold) = match (a.engine, bpf.transpose()) {
+        (ShowEngine::All, Err(e)) if e.is_unsupported() => (Some(NO_PROGRAMS), None),
+        (ShowEngine::All, Err(e)) => {
+            let why = "run this as root of the node, or name another part with --engine";
+            (
+                None,
+                Some(format!("programs of eBPF are unknown: {e}; {why}")),
+            )
+        }
+        (_, bpf) => (bpf.map_err(Failure::unknown)?, None),
     };
     if a.json {
         let legacy = wants(ShowEngine::Xtables).then(|| Sandbox::show_legacy(&netns));
@@ -60,20 +75,22 @@ pub(super) fn show(a: &ShowArgs) -> Result<u8, Failure> {
         let is_ours = |t: &weir_netfilter::nft::Table| {
             t.family == TableFamily::Inet && TABLES.contains(&t.name.as_str())
         };
-        return output::json(&json!({
+        let printed = output::json(&json!({
             "netns": netns.id().to_string(),
             "nft": nft.map(|rules| output::ruleset(&rules, is_ours)),
             "xtables": legacy.map(|rules| output::xtables(&rules)),
             "ipset": sets.map(|sets| output::sets(&sets)),
             "bpf": bpf.map(|bpf| ambient_ebpf::json(&bpf)),
             "routing": routing.map(|routing| routing.json()),
+            "untold": untold.iter().collect::<Vec<_>>(),
         }));
+        return ended(printed, untold);
     }
     let legacy = wants(ShowEngine::Xtables).then(|| Sandbox::list_legacy(&netns));
     let legacy = legacy.transpose().map_err(Failure::unknown)?;
     let sets = wants(ShowEngine::Ipset).then(|| Sandbox::show_sets_text(&netns));
     let sets = sets.transpose().map_err(Failure::unknown)?;
-    output::stream(|out| {
+    let printed = output::stream(|out| {
         let mut texts = output::Bytes(out);
         nft.iter().try_for_each(|r| write!(texts, "{r}"))?;
         if let Some(Some(legacy)) = &legacy {
@@ -84,7 +101,14 @@ pub(super) fn show(a: &ShowArgs) -> Result<u8, Failure> {
         routing
             .iter()
             .try_for_each(|r| out.write_all(r.text().as_bytes()))
-    })
+    });
+    ended(printed, untold)
+}
+
+/// The end of a command that has printed what is known.
+fn ended(printed: Result<u8, Failure>, untold: Option<String>) -> Result<u8, Failure> {
+    let code = printed?;
+    untold.map_or(Ok(code), |why| Err(Failure::unknown(why)))
 }
 
 /// `weir clean`

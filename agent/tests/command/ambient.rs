@@ -2,7 +2,7 @@
 // matrix: needs WEIR_GOLDEN
 
 use crate::restore_upstream::halves;
-use crate::support::{TempFile, inside, lo_up, path, weir, weir_fed};
+use crate::support::{TempFile, inside, lo_up, path, weir, weir_fed, weir_with};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -408,8 +408,12 @@ fn where_connections_land_is_proved_by_making_them() {
     let _ = weir_testing::namespace_or_skip!();
     let (pod, caller) = pod_and_caller();
     let (pod_path, caller_path) = (path(&pod), path(&caller));
+    // Not the node's file system of pins, which this user may not be allowed to read.
+    let no_pins = weir_testing::TempDir::new();
+    let no_pins = [("WEIR_BPFFS", no_pins.path().to_str().unwrap())];
     let live = |more: &[&str]| {
-        let run = weir(&[&["verify", "netns", &pod_path, "--live"], more].concat());
+        let args = [&["verify", "netns", &pod_path, "--live"], more].concat();
+        let run = weir_with(&args, &no_pins);
         (run.code, run.stdout + &run.stderr)
     };
     let from = ["--from", caller_path.as_str()];

@@ -42,4 +42,5 @@ mod routing;
 mod static_chroot;
 mod undesired;
 mod unmarked;
+mod unread;
 mod words;

@@ -1,0 +1,96 @@
+//! What cannot be read is said to be unknown, and is not shown as absent.
+// matrix: smoke
+
+use crate::support::{Run, inside, path, weir_with};
+use serde_json::Value;
+use std::path::Path;
+use std::process::Command;
+use weir_netlink::Netns;
+use weir_testing::{TempDir, namespace_or_skip};
+
+/// `weir show` while bpf(2) fails like this.
+fn show(netns: &Netns, errno: &str, more: &[&str]) -> Run {
+    let out = Command::new("strace")
+        .args(["-f", "-qq", "-e", "trace=bpf", "-e"])
+        .arg(format!("inject=bpf:error={errno}"))
+        .args(["-o", "/dev/null", env!("CARGO_BIN_EXE_weir"), "show"])
+        .args(["--netns", &path(netns)])
+        .args(more)
+        .output()
+        .expect("strace is needed here");
+    Run {
+        code: out.status.code().unwrap(),
+        stdout: String::from_utf8(out.stdout).unwrap(),
+        stderr: String::from_utf8(out.stderr).unwrap(),
+    }
+}
+
+#[test]
+fn programs_that_cannot_be_read_are_unknown_and_the_rest_is_shown() {
+    let netns = namespace_or_skip!();
+    inside(&netns, "nft", &["add", "table", "ip", "other"]);
+    let all = show(&netns, "EPERM", &[]);
+    assert_eq!(all.code, 3, "{all:?}");
+    assert!(all.stdout.contains("table ip other"), "{all:?}");
+    for words in ["programs of eBPF are unknown", "CAP_BPF", "--engine"] {
+        assert!(all.stderr.contains(words), "{words}: {all:?}");
+    }
+    let json = show(&netns, "EPERM", &["--json"]);
+    assert_eq!(json.code, 3, "{json:?}");
+    let value: Value = serde_json::from_str(&json.stdout).unwrap();
+    assert_eq!(value["bpf"], Value::Null);
+    assert_eq!(value["nft"][0]["name"], "other");
+    let untold = value["untold"][0].as_str().unwrap();
+    assert!(json.stderr.contains(untold), "{json:?}");
+    // Nobody asked for programs.
+    let part = show(&netns, "EPERM", &["--engine", "nft", "--json"]);
+    assert_eq!(part.code, 0, "{part:?}");
+    let value: Value = serde_json::from_str(&part.stdout).unwrap();
+    assert_eq!(value["untold"], Value::Array(vec![]));
+    // A kernel without bpf(2) has no programs.
+    let none = show(&netns, "ENOSYS", &["--json"]);
+    assert_eq!(none.code, 0, "{none:?}");
+    let value: Value = serde_json::from_str(&none.stdout).unwrap();
+    assert_eq!(value["bpf"]["programs"], Value::Array(vec![]));
+}
+
+/// A file system of pins that cannot be looked at: `ELOOP`.
+#[test]
+fn a_file_system_of_pins_that_cannot_be_read_is_no_proof_of_anything() {
+    let netns = namespace_or_skip!();
+    let dir = TempDir::new();
+    let pins = dir.file("loop");
+    std::os::unix::fs::symlink(&pins, &pins).unwrap();
+    let with =
+        |pins: &Path, args: &[&str]| weir_with(args, &[("WEIR_BPFFS", pins.to_str().unwrap())]);
+    let run = |args: &[&str]| with(&pins, args);
+    let at = path(&netns);
+    let shown = run(&["show", "--netns", &at]);
+    assert_eq!(shown.code, 3, "{shown:?}");
+    assert!(
+        shown.stderr.contains("programs of eBPF are unknown"),
+        "{shown:?}"
+    );
+    // What is not redirected by rules may be redirected by programs.
+    let ip = |args: &str| drop(inside(&netns, "ip", &args.split(' ').collect::<Vec<_>>()));
+    for command in [
+        "link set lo up",
+        "link add eth0 type veth peer name eth1",
+        "address add 10.97.0.2/24 dev eth0",
+        "link set eth0 up",
+        "link set eth1 up",
+        "route add default via 10.97.0.1",
+        "neighbour add 10.97.0.1 lladdr 02:00:00:00:00:01 dev eth0",
+    ] {
+        ip(command);
+    }
+    let live = ["verify", "netns", &at, "--live", "--outbound-only"];
+    let known = with(dir.path(), &live);
+    assert_eq!(known.code, 1, "{known:?}");
+    let unknown = run(&live);
+    assert_eq!(unknown.code, 3, "{unknown:?}");
+    assert!(unknown.stdout.is_empty(), "{unknown:?}");
+    for words in ["is not known", "WEIR_BPFFS"] {
+        assert!(unknown.stderr.contains(words), "{words}: {unknown:?}");
+    }
+}
