@@ -1,10 +1,11 @@
 //! The node as the plugin sees it: a directory with the plugin, its configuration and credentials.
 
 use super::api::PodServer;
+use super::scratch::Scratch;
 use super::{EXCLUDED_INBOUND_PORT, Lab, excluded_cidr};
 use serde_json::{Value, json};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use weir_netlink::Netns;
 use weir_runner::{Attachment, NetworkList, Runner};
 
@@ -15,7 +16,7 @@ const CONTAINER: &str = "weir-demo";
 /// A throwaway node; dropping it removes its directory.
 #[derive(Debug)]
 pub(super) struct Node {
-    dir: PathBuf,
+    scratch: Scratch,
     list: NetworkList,
     runner: Runner,
     _api: PodServer,
@@ -27,29 +28,27 @@ impl Node {
     /// # Errors
     /// A description of what could not be created.
     pub(super) fn create(lab: &Lab) -> Result<Self, String> {
-        let dir = std::env::temp_dir().join(format!("weir-demo-{}", std::process::id()));
         let fail = |e: io::Error| {
             format!(
-                "cannot make {}: {e}; set TMPDIR to a writable directory",
-                dir.display()
+                "cannot make {}: {e}; set TMPDIR to a writable directory that does not have it",
+                Scratch::path_of_own().display()
             )
         };
-        std::fs::create_dir_all(dir.join("bin")).map_err(fail)?;
-        // From here on, a failure removes the directory.
-        let guard = Directory(Some(dir.clone()));
+        let scratch = Scratch::create().map_err(fail)?;
+        let dir = scratch.path();
+        std::fs::create_dir(dir.join("bin")).map_err(fail)?;
         let path = format!("/api/v1/namespaces/{NAMESPACE}/pods/{POD}");
         let api = PodServer::start(path, pod(lab).to_string())
             .map_err(|e| format!("cannot listen on loopback: {e}; bring lo up"))?;
         std::fs::write(dir.join("istio-cni-kubeconfig"), kubeconfig(&api)).map_err(fail)?;
         let this = std::env::current_exe().map_err(fail)?;
         std::os::unix::fs::symlink(this, dir.join("bin/weir-cni")).map_err(fail)?;
-        let conf = conflist(&dir).to_string();
+        let conf = conflist(dir).to_string();
         let list = NetworkList::from_list(&conf, "the demonstration's network")
             .map_err(|e| e.to_string())?;
         let runner = Runner::new(vec![dir.join("bin")], dir.join("cache"));
-        guard.keep();
         Ok(Self {
-            dir,
+            scratch,
             list,
             runner,
             _api: api,
@@ -89,30 +88,7 @@ impl Node {
     /// The node's directory.
     #[must_use]
     pub(super) fn dir(&self) -> &Path {
-        &self.dir
-    }
-}
-
-impl Drop for Node {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.dir);
-    }
-}
-
-/// Removes a directory on drop, unless [`Self::keep`] was called.
-struct Directory(Option<PathBuf>);
-
-impl Directory {
-    fn keep(mut self) {
-        self.0 = None;
-    }
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        if let Some(dir) = &self.0 {
-            let _ = std::fs::remove_dir_all(dir);
-        }
+        self.scratch.path()
     }
 }
 

@@ -4,9 +4,9 @@ use super::flow::{Outcome, Protocol};
 use super::owner::Owner;
 use super::redirection::{Redirection, step, text};
 use super::trace::{Counters, Held};
-use super::{Flow, Lab, Place, Played, Table, Tone};
+use super::{Flow, Lab, Place, Played, Table, Tone, interrupt, scratch};
 use serde_json::{Value, json};
-use std::io::IsTerminal;
+use std::io::{ErrorKind, IsTerminal};
 use std::time::Instant;
 use weir_cni::redirection::Sandbox;
 use weir_netlink::Netns;
@@ -25,6 +25,8 @@ struct Watched {
 /// A description of what could not be created, and the remedy.
 pub fn run(ambient: bool, as_json: bool, keep_going: bool) -> Result<(String, bool), String> {
     let start = Instant::now();
+    interrupt::watch()?;
+    scratch::remove_left();
     let host = Host::look();
     step("make a client, a pod and a server, each in a network namespace of its own");
     let lab = Lab::create().map_err(|e| {
@@ -84,6 +86,7 @@ fn watch(lab: &Lab, redirection: &Redirection, keep_going: bool) -> Result<Vec<W
         .iter()
         .flat_map(|f| redirection.scenes(lab, *f))
     {
+        interrupt::check()?;
         let before = Counters::read(pod).map_err(text)?;
         let outcome = stage.send(&scene.flow).map_err(text)?;
         let rule = Counters::read(pod).map_err(text)?.decided_since(&before);
@@ -105,47 +108,71 @@ fn take_away(redirection: Redirection, lab: Lab, host: &Host) -> Result<Vec<Stri
     let mut left = Vec::new();
     left.extend(Held::read(sandbox.netns()).map_err(text)?.names());
     drop((sandbox, lab));
-    if let Some(dir) = dir.filter(|dir| dir.exists()) {
-        left.push(format!("the directory {}", dir.display()));
+    let found = dir.map(|dir| (std::fs::symlink_metadata(&dir), dir));
+    match found {
+        Some((Ok(_), dir)) => left.push(format!("the directory {}", dir.display())),
+        Some((Err(e), dir)) if e.kind() != ErrorKind::NotFound => {
+            left.push(format!("perhaps the directory {}: {e}", dir.display()));
+        }
+        _ => {}
     }
     left.extend(host.compare(&Host::look()));
     Ok(left)
 }
 
-/// State of the caller's network namespace that must not change.
-#[derive(Debug, PartialEq)]
+/// State of the caller's network namespace that must not change; or why it cannot be read.
+#[derive(Debug)]
 pub(super) struct Host {
-    links: Option<Vec<String>>,
-    ruleset: Option<String>,
+    links: Result<Vec<String>, String>,
+    ruleset: Result<String, String>,
 }
 
 impl Host {
     pub(super) fn look() -> Self {
-        let links = Routing::open().and_then(|r| r.links()).ok();
-        let ruleset = Netns::current().and_then(|n| Sandbox::show(&n)).ok();
-        Self {
-            links: links.map(|l| l.into_iter().map(|link| link.name).collect()),
+        let links = Routing::open().and_then(|r| r.links()).map_err(text);
+        let ruleset = match Netns::current().and_then(|n| Sandbox::show(&n)) {
             // Counters of the host's rules keep counting.
-            ruleset: ruleset.map(|mut r| {
+            Ok(mut r) => {
                 let chains = r.tables.iter_mut().flat_map(|t| &mut t.chains);
                 for rule in chains.flat_map(|c| &mut c.rules) {
                     *rule = rule.without_counters();
                 }
-                r.to_string()
-            }),
+                Ok(r.to_string())
+            }
+            // The kernel has no nf_tables, or does not let this process change them either.
+            Err(e) if e.is_unsupported() || e.is_permission() => Ok(String::new()),
+            Err(e) => Err(text(e)),
+        };
+        Self {
+            links: links.map(|l| l.into_iter().map(|link| link.name).collect()),
+            ruleset,
         }
     }
 
     pub(super) fn compare(&self, after: &Self) -> Vec<String> {
-        let mut left = Vec::new();
-        if self.links != after.links {
-            left.push("network interfaces of the host changed".to_owned());
-        }
-        if self.ruleset != after.ruleset {
-            left.push("nf_tables rules of the host changed".to_owned());
-        }
-        left
+        let of = |what: &str, is_same: Result<bool, &String>| match is_same {
+            Ok(true) => None,
+            Ok(false) => Some(format!("{what} of the host changed")),
+            Err(e) => Some(format!(
+                "perhaps {what} of the host, which cannot be read: {e}"
+            )),
+        };
+        let links = both(&self.links, &after.links);
+        let ruleset = both(&self.ruleset, &after.ruleset);
+        let left = [
+            of("network interfaces", links),
+            of("nf_tables rules", ruleset),
+        ];
+        left.into_iter().flatten().collect()
     }
+}
+
+/// Whether two states are the same, or why that is unknown.
+fn both<'a, T: PartialEq>(
+    before: &'a Result<T, String>,
+    after: &'a Result<T, String>,
+) -> Result<bool, &'a String> {
+    Ok(before.as_ref()? == after.as_ref()?)
 }
 
 fn to_text(watched: &[Watched], left: &[String], seconds: f32) -> String {

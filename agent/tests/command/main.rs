@@ -16,6 +16,7 @@ mod ambient_ebpf;
 mod bad_input;
 mod closed_output;
 mod demo;
+mod demo_ended;
 mod documented;
 mod engines;
 mod fallback;

@@ -4,6 +4,7 @@ mod lab;
 mod stage;
 
 use crate::flow::{Flow, Protocol, Receiver};
+use crate::interrupt;
 use crate::redirection::{step, text};
 use crate::run::Host;
 use crate::table::{Table, Tone};
@@ -123,6 +124,7 @@ impl Watched {
 /// A description of what could not be created, and the remedy.
 pub fn run(way: Way<'_>, as_json: bool, keep_going: bool) -> Result<(String, bool), String> {
     let start = Instant::now();
+    interrupt::watch()?;
     let host = Host::look();
     step(
         "make a node, two pods, a proxy and the network outside, each in a network namespace of its own",
@@ -133,13 +135,17 @@ pub fn run(way: Way<'_>, as_json: bool, keep_going: bool) -> Result<(String, boo
     })?;
     let (config, node) = (lab.config()?, lab.netns(Place::Node));
     step("capture the traffic of one pod at the node and route it to the proxy; verify");
-    let done = way.apply(&config, node)?;
-    step(&format!("{done}; send traffic"));
-    let watched = watch(&lab, &config, way, keep_going);
+    let watched = way.apply(&config, node).and_then(|done| {
+        step(&format!("{done}; send traffic"));
+        watch(&lab, &config, way, keep_going)
+    });
     step("take the redirection away, then the namespaces");
     // Pins outlive the network namespaces, so remove them even after an error.
     let left = way.remove(&config, node);
-    let (watched, mut left) = (watched?, left?);
+    let (watched, mut left) = match (watched, left) {
+        (Err(e), Err(left)) => return Err(format!("{e}; besides: {left}")),
+        (watched, left) => (watched?, left?),
+    };
     drop(lab);
     left.extend(host.compare(&Host::look()));
     let good = left.is_empty() && watched.iter().all(Watched::is_good);
@@ -160,6 +166,7 @@ fn watch(
     let mut stage = Stage::open(lab, Place::Proxy).map_err(text)?;
     let mut watched = Vec::new();
     for scene in lab.families.iter().flat_map(|f| scenes(lab, *f)) {
+        interrupt::check()?;
         let before = way.counted(node);
         let arrival = stage.send(scene.from, &scene.flow).map_err(text)?;
         let reason = match (before, way.counted(node)) {
