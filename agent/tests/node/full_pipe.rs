@@ -1,5 +1,4 @@
 //! Nothing reads the log.
-//! matrix: none: about files, sockets and settings of a node, where no rule is made and no kernel is asked
 // matrix: none: about files, sockets and settings of a node, where no rule is made and no kernel is asked
 
 use crate::api_server::{ApiServer, pod};
@@ -33,11 +32,11 @@ fn nothing_waits_for_a_log_that_nobody_reads() {
     let (read, write): (OwnedFd, OwnedFd) = nix::unistd::pipe2(OFlag::O_CLOEXEC).unwrap();
     let write = File::from(write);
     fill(&write);
-    let mut command = weir();
-    command.stdout(write.try_clone().unwrap());
-    let env = server.env();
-    let env: Vec<(&str, &str)> = env.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
-    let mut agent = node.start_by(command, &env, &["--log_target=stdout"]);
+    let mut env = node.env();
+    env.extend(server.env());
+    // The default of --log_target, as that of install-cni.
+    let stdout = write.try_clone().unwrap();
+    let mut agent = node.start_to(stdout.into(), weir(), &env, &[]);
     agent.wait_ready();
     synced(&agent, 1);
 

@@ -2,6 +2,7 @@
 
 use socket2::{Domain, Socket, Type};
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
@@ -14,29 +15,30 @@ use weir_core::settings::resolve;
 use weir_install::Desired;
 use weir_netlink::Netns;
 
-/// Long enough for a machine that does a hundred other things.
+/// Long enough for a machine that runs a hundred other processes.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// `/etc/cni/net.d` and the others, in one directory that goes away with this value.
-/// The network namespace of the node, in which agents remove what others left: not the machine's own. `None` where this user
-/// can make none, and remove nothing either.
+/// The network namespace of the node, in which agents remove leftovers: not that of the machine.
+///
+/// Returns `None` if this user may not create one; then the agent cannot remove anything either.
 fn host_netns() -> Option<String> {
     static HOST: OnceLock<Option<Netns>> = OnceLock::new();
     let host = HOST.get_or_init(|| Netns::create().ok()).as_ref()?;
     Some(host.path().display().to_string())
 }
 
+/// `/etc/cni/net.d` and the other directories of a node, below one directory that is deleted with this value.
 pub(crate) struct Node {
     pub(crate) root: PathBuf,
 }
 
 impl Node {
-    /// With a plugin to install and a service account, without any CNI configuration.
+    /// A node with a plugin to install and a service account, without any CNI configuration.
     pub(crate) fn new() -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let n = COUNT.fetch_add(1, Ordering::Relaxed);
         let root = std::env::temp_dir().join(format!("weir-node-{}-{n}", std::process::id()));
-        // Of a process with the same number that was killed.
+        // A killed process with the same number may have left the directory.
         let _ = std::fs::remove_dir_all(&root);
         for dir in ["net.d", "bin", "source", "account"] {
             std::fs::create_dir_all(root.join(dir)).unwrap();
@@ -77,12 +79,12 @@ impl Node {
             & 0o7777
     }
 
-    /// Names in a directory, sorted.
+    /// The names in a directory, sorted.
     pub(crate) fn names(&self, dir: &str) -> Vec<String> {
         names(&self.path(dir))
     }
 
-    /// The settings that make these directories the node.
+    /// The settings that make these directories the node's.
     pub(crate) fn env(&self) -> BTreeMap<String, String> {
         let path = |name: &str| self.path(name).display().to_string();
         let env = [
@@ -100,53 +102,66 @@ impl Node {
         env.map(|(k, v)| (k.to_owned(), v)).collect()
     }
 
-    /// An agent with further settings; it is not waited for.
+    /// Starts an agent with further settings, and does not wait for it.
     pub(crate) fn start(&self, env: &[(&str, &str)], args: &[&str]) -> Agent {
         self.start_by(weir(), env, args)
     }
 
-    /// The same by a command that goes before `agent`: another program may start `weir`.
+    /// Like [`Node::start`], with a command that precedes `agent`: another program may start `weir`.
     pub(crate) fn start_by(&self, command: Command, env: &[(&str, &str)], args: &[&str]) -> Agent {
         let mut all = self.env();
         all.extend(env.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())));
         self.start_with(command, &all, args)
     }
 
-    /// With this environment and no other settings but free ports.
+    /// Starts an agent with this environment and free ports, and no other settings.
     pub(crate) fn start_with(
         &self,
+        command: Command,
+        env: &BTreeMap<String, String>,
+        args: &[&str],
+    ) -> Agent {
+        self.start_to(self.log().into(), command, env, args)
+    }
+
+    /// The file of the agents' log.
+    fn log(&self) -> File {
+        let mut options = std::fs::OpenOptions::new();
+        let options = options.create(true).append(true);
+        options.open(self.path("agent.log")).unwrap()
+    }
+
+    /// With this stdout, which the log goes to.
+    pub(crate) fn start_to(
+        &self,
+        stdout: Stdio,
         mut command: Command,
         env: &BTreeMap<String, String>,
         args: &[&str],
     ) -> Agent {
         let (health, metrics) = (free_port(), free_port());
-        let log = self.path("agent.log");
-        let file = std::fs::OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(&log)
-            .unwrap();
         command.arg("agent").args(args);
         command.env("WEIR_HEALTH_PORT", health.to_string());
         command.env("MONITORING_PORT", metrics.to_string());
-        command.envs(env).stdin(Stdio::null()).stderr(file);
+        command.envs(env).stdin(Stdio::null());
+        command.stdout(stdout).stderr(self.log());
         let child = command.spawn().unwrap();
         Agent {
             child,
             health,
             metrics,
-            log,
+            log: self.path("agent.log"),
         }
     }
 
-    /// An agent that is ready.
+    /// Starts an agent and waits until it is ready.
     pub(crate) fn ready(&self, env: &[(&str, &str)]) -> Agent {
         let mut agent = self.start(env, &[]);
         agent.wait_ready();
         agent
     }
 
-    /// `weir` with the settings of this node, to its end.
+    /// Runs `weir` with the settings of this node until it exits.
     pub(crate) fn run(&self, args: &[&str], env: &[(&str, &str)]) -> Output {
         weir()
             .args(args)
@@ -179,9 +194,10 @@ pub(crate) fn names(dir: &Path) -> Vec<String> {
     names
 }
 
-/// A port that nobody listens on, outside of the range that connections take theirs from; no other test of
-/// this process gets the same. No socket listens here, and the agent's may have the port beside it: a process that another
-/// test starts has a copy of it until it executes its program.
+/// A free port outside the range of ephemeral ports, which no other test of this process gets.
+///
+/// The probe socket does not listen, and the agent's socket may share its port: a process that another test starts has a copy of the probe
+/// socket until it executes its program.
 fn free_port() -> u16 {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     loop {
@@ -197,7 +213,7 @@ fn free_port() -> u16 {
     }
 }
 
-/// A running agent; killed with this value.
+/// A running agent, which is killed with this value.
 pub(crate) struct Agent {
     child: Child,
     pub(crate) health: u16,
@@ -229,7 +245,7 @@ impl Agent {
         }
     }
 
-    /// Polls until something holds; how long it took.
+    /// Polls until a condition holds; returns how long it took.
     pub(crate) fn until(&self, what: &str, holds: impl Fn() -> bool) -> Duration {
         let start = Instant::now();
         while !holds() {
@@ -243,7 +259,7 @@ impl Agent {
         start.elapsed()
     }
 
-    /// The agent sends a client away that is slow to ask, as this one is on a busy machine.
+    /// The agent disconnects slow clients, and on a busy machine this client may be slow.
     fn answer(&self, path: &str) -> (u16, String) {
         let end = Instant::now() + PATIENCE;
         loop {
@@ -255,14 +271,14 @@ impl Agent {
         }
     }
 
-    /// `/status.json`
+    /// The content of `/status.json`.
     pub(crate) fn facts(&self) -> serde_json::Value {
         let (status, text) = self.answer("/status.json");
         assert_eq!(status, 200, "{text}");
         serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e}: {text}"))
     }
 
-    /// One number of `/metrics`; 0 when it is not there.
+    /// A number in `/metrics`; 0 if the metric is absent.
     pub(crate) fn metric(&self, line: &str) -> u64 {
         let (_, text) = self.answer("/metrics");
         let found = text
@@ -276,7 +292,7 @@ impl Agent {
         nix::sys::signal::kill(pid, signal).unwrap();
     }
 
-    /// Waits for the end.
+    /// Waits until the agent exits.
     pub(crate) fn ended(&mut self) -> ExitStatus {
         let end = Instant::now() + PATIENCE;
         loop {
@@ -288,7 +304,7 @@ impl Agent {
         }
     }
 
-    /// SIGTERM, and the clean-up that follows.
+    /// Sends SIGTERM and waits for the clean-up.
     pub(crate) fn terminate(&mut self) -> ExitStatus {
         self.signal(nix::sys::signal::Signal::SIGTERM);
         self.ended()
@@ -302,13 +318,13 @@ impl Drop for Agent {
     }
 }
 
-/// `curl http://127.0.0.1:PORT/PATH`; `None` when nobody answers.
+/// `curl http://127.0.0.1:PORT/PATH`; `None` if there is no answer.
 pub(crate) fn get(port: u16, path: &str) -> Option<(u16, String)> {
     let stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
     exchange(stream, &format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n"))
 }
 
-/// Sends a request as it is; status and body of the answer.
+/// Sends a request verbatim; returns status and body of the answer.
 pub(crate) fn exchange(mut stream: impl Read + Write, request: &str) -> Option<(u16, String)> {
     stream.write_all(request.as_bytes()).ok()?;
     let mut answer = String::new();
@@ -318,13 +334,13 @@ pub(crate) fn exchange(mut stream: impl Read + Write, request: &str) -> Option<(
     Some((status, body))
 }
 
-/// What the settings ask for, without a process.
+/// The desired state of these settings, without a process.
 pub(crate) fn desired(env: &BTreeMap<String, String>, plugin_log_level: &str) -> Desired {
     let lookup = |name: &str| env.get(name).map(std::ffi::OsString::from);
     Desired::of(&resolve(&BTreeMap::new(), &lookup), plugin_log_level).unwrap()
 }
 
-/// The golden data of the installer; `None` is a skip, and says so.
+/// The golden data of the installer. Prints a skip and returns `None` if they are not available.
 pub(crate) fn golden() -> Option<PathBuf> {
     let Some(root) = std::env::var_os("WEIR_GOLDEN") else {
         println!("skipped: WEIR_GOLDEN does not name the directory of the golden cases");

@@ -12,13 +12,13 @@ use crate::setup::Setup;
 use weir_testing::api_server::{Answer, ApiServer, Asked};
 use weir_testing::pods;
 
-/// Pods of the node, half of them without sidecar; a kubelet's limit is lower as a rule.
+/// The pods of the node, half of them without sidecar; the limit of a kubelet is usually lower.
 pub(crate) const PODS: usize = 250;
-/// Pods of the whole cluster, for a client that lists all of them, and its namespaces.
+/// The pods of the whole cluster, for a client that lists all of them, and its namespaces.
 pub(crate) const CLUSTER: usize = 15_000;
 const NAMESPACES: usize = 500;
 
-/// `weir agent`; it ends with this value.
+/// A running `weir agent`; it is killed on drop.
 pub(crate) struct Agent {
     child: Child,
     metrics: u16,
@@ -29,7 +29,7 @@ impl Agent {
         Self::start_with(setup, root, server, &[])
     }
 
-    /// With further settings.
+    /// Starts the agent with additional settings.
     pub(crate) fn start_with(
         setup: &Setup,
         root: &Path,
@@ -69,6 +69,7 @@ impl Agent {
             .env("MONITORING_PORT", ports[1].to_string())
             .envs(settings.iter().copied())
             .stdin(Stdio::null())
+            .stdout(log.try_clone().map_err(|e| e.to_string())?)
             .stderr(log)
             .spawn()
             .map_err(|e| e.to_string())?;
@@ -76,15 +77,15 @@ impl Agent {
         Ok(Self { child, metrics })
     }
 
-    /// Until all pods are known and it is installed; its resident memory in KiB then, and its processor time in
-    /// microseconds.
+    /// Waits until the agent watches all pods and has installed the plugin. Returns its resident memory in KiB and its
+    /// processor time in microseconds.
     pub(crate) fn wait(&self) -> Result<(f64, f64), String> {
         self.wait_for(&format!("weir_pods_watched {PODS}\n"))?;
         self.wait_for("istio_cni_install_ready 1\n")?;
         Ok((rss(self.pid())?, cpu(self.pid())?))
     }
 
-    /// Until its metrics have this line.
+    /// Waits until the agent's metrics contain this line.
     pub(crate) fn wait_for(&self, line: &str) -> Result<(), String> {
         let end = Instant::now() + Duration::from_secs(60);
         while !self.metrics().is_some_and(|text| text.contains(line)) {
@@ -118,7 +119,7 @@ impl Drop for Agent {
     }
 }
 
-/// Resident memory of a process in KiB.
+/// Returns the resident memory of a process in KiB.
 pub(crate) fn rss(pid: u32) -> Result<f64, String> {
     let path = format!("/proc/{pid}/status");
     let status = std::fs::read_to_string(&path).map_err(|e| format!("{path}: {e}"))?;
@@ -127,9 +128,9 @@ pub(crate) fn rss(pid: u32) -> Result<f64, String> {
         .ok_or_else(|| format!("{path}: no VmRSS"))
 }
 
-/// Processor time of all threads of a process, in microseconds.
+/// Returns the processor time of all threads of a process, in microseconds.
 pub(crate) fn cpu(pid: u32) -> Result<f64, String> {
-    // The first number of a thread is its time on a processor, in nanoseconds.
+    // The first field of schedstat is the thread's time on a processor, in nanoseconds.
     let tasks = format!("/proc/{pid}/task");
     let mut cpu = 0.0;
     for task in std::fs::read_dir(&tasks).map_err(|e| format!("{tasks}: {e}"))? {
@@ -144,7 +145,7 @@ pub(crate) fn cpu(pid: u32) -> Result<f64, String> {
     Ok(cpu)
 }
 
-/// Where an agent finds and puts everything, and more.
+/// Creates the directories that an agent reads and writes, and additional ones.
 pub(crate) fn directories(root: &Path, more: &[&str]) -> Result<(), String> {
     for dir in ["net.d", "bin", "source", "account", "run"]
         .iter()
@@ -155,7 +156,7 @@ pub(crate) fn directories(root: &Path, more: &[&str]) -> Result<(), String> {
     Ok(())
 }
 
-/// Lists in one page, watches in which nothing happens, and single pods.
+/// Answers with lists in one page, watches without events, and single pods.
 pub(crate) fn answer(asked: &Asked) -> Answer {
     let parts: Vec<&str> = asked.path.split('/').collect();
     match parts[..] {
@@ -208,7 +209,7 @@ pub(crate) fn uid(name: &str) -> String {
     format!("5c7f9b1e-0000-4000-8000-{:012x}", hash >> 16)
 }
 
-/// About 10 KiB, as pods have them, most of which nobody needs.
+/// A pod of about 10 KiB, a usual size, most of which weir does not need.
 fn pod(name: &str) -> Value {
     let mut pod = pods::sidecar("shop", name);
     if let Some(n) = name.strip_prefix("web-").and_then(|n| n.parse().ok()) {

@@ -190,7 +190,7 @@ pub static TABLE: &[Setting] = &[
 
     flag("log_output_level", Text, "", Used, "Levels as SCOPE:LEVEL,...; a bare level is scope default, all is every scope. Levels: debug, info, warn, error, fatal, none"),
     flag("log_as_json", Bool, "false", Used, "Log lines are JSON"),
-    flag("log_target", List, "stderr", Used, "Where lines go: stdout, stderr or paths of files"),
+    flag("log_target", List, "stdout", Used, "Where lines go: stdout, stderr or paths of files"),
     flag("log_caller", Text, "", Unused, "Lines do not name source files"),
     flag("log_stacktrace_level", Text, "", Unused, "Lines have no stack traces"),
     flag("ctrlz_port", Int, "9876", Unused, "There is no introspection server"),
