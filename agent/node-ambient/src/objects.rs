@@ -126,7 +126,8 @@ pub fn host(node: &Node) -> Objects {
             .sysctls
             .extend(devices.into_iter().flat_map(accepting));
     }
-    // Not of `default`, which new links copy: that of a pod is set with its enrolment, and others keep their usual value.
+    // New links copy the value of `default`: the link of a new pod carries traffic before its enrolment is complete.
+    let all = ["all", "default"].into_iter();
     let devices: BTreeSet<&str> = node
         .devices
         .values()
@@ -134,7 +135,7 @@ pub fn host(node: &Node) -> Objects {
         .map(|device| node.arrival(device))
         .collect();
     let known: BTreeSet<Sysctl> = objects.sysctls.iter().cloned().collect();
-    let loose = ["all"].into_iter().chain(devices).map(rp_filter);
+    let loose = all.chain(devices).map(rp_filter);
     objects.sysctls.extend(loose.filter(|s| !known.contains(s)));
     objects
 }
@@ -168,6 +169,7 @@ pub fn proxy(node: &Node) -> Objects {
     }
     let names = [
         "all",
+        "default",
         PROXY_CARRIERS[0],
         PROXY_CARRIERS[1],
         &place.interface,

@@ -134,7 +134,9 @@ fn without_memory(routing: &Routing, config: Option<&Config>) -> Result<Option<S
     let links = routing.links()?;
     let of_proxies = links.iter().filter(is_of_proxy);
     let of_proxies = of_proxies.flat_map(|link| objects::accepting(&link.name));
-    let ours: Vec<Sysctl> = of_proxies.chain([objects::rp_filter("all")]).collect();
+    let ours: Vec<Sysctl> = of_proxies
+        .chain(["all", "default"].map(objects::rp_filter))
+        .collect();
     let now = values(ours.iter().map(|s| &s.key))?;
     let left = ours
         .iter()

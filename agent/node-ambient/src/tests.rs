@@ -86,6 +86,7 @@ fn links_routes_and_policy_rules_of_the_node() {
         .collect();
     for expected in [
         "ipv4/conf/all/rp_filter=0",
+        "ipv4/conf/default/rp_filter=0",
         "ipv4/conf/veth-zt/accept_local=1",
         "ipv4/conf/istioin/rp_filter=0",
         "ipv4/conf/istioout/accept_local=1",
@@ -96,8 +97,6 @@ fn links_routes_and_policy_rules_of_the_node() {
             "{expected}: {sysctls:?}"
         );
     }
-    // New links copy it, and would keep it when everything is removed.
-    assert!(!sysctls.iter().any(|s| s.contains("/default/")));
 }
 
 #[test]

@@ -5,7 +5,6 @@ use crate::scene::{PROXY, Scene, set, sysctl, tool};
 use crate::up;
 use weir_cni::compile::Engine;
 use weir_netfilter::nft::{NftEngine, Ruleset, TableFamily};
-use weir_netlink::route::{Link, LinkKind, Routing};
 use weir_node_ambient::nft::HOST_TABLE;
 use weir_node_ambient::{Config, Proxy, apply, compare, ebpf, remove};
 
@@ -106,23 +105,6 @@ fn a_proxy_with_programs_whose_namespace_cannot_be_opened_has_not_ended() {
         }
         let left = ebpf::remove(&scene.node, &bpffs, Some(&ended)).unwrap();
         assert!(left.is_empty(), "{left:?}");
-    }
-}
-
-/// A new link copies `default`, and keeps the value when everything is removed.
-#[test]
-fn a_link_made_meanwhile_has_the_value_that_it_would_have_had() {
-    for engine in [Engine::Nft, Engine::Xtables] {
-        let Some(scene) = Scene::build() else { return };
-        set(&scene.node, "ipv4/conf/default/rp_filter", "2");
-        if !up(&scene, engine, "") {
-            return;
-        }
-        let routing = Routing::open_in(&scene.node).unwrap();
-        let link = Link::new("late", LinkKind::plain("bridge"));
-        routing.add_link(&link, None).unwrap();
-        remove(&scene.node, None).unwrap();
-        assert_eq!(sysctl(&scene.node, "ipv4/conf/late/rp_filter"), "2");
     }
 }
 
