@@ -5,6 +5,7 @@
 
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use weir_core::report;
@@ -21,6 +22,8 @@ pub(super) struct AgentSettings {
     missing: Vec<&'static str>,
     /// Why there was no agent to ask.
     why: String,
+    /// There may be an agent that could not be asked.
+    unasked: bool,
 }
 
 impl AgentSettings {
@@ -33,14 +36,15 @@ impl AgentSettings {
                 None => missing.push(*name),
             }
         }
-        let mut why = String::new();
+        let (mut why, mut unasked) = (String::new(), false);
         if !missing.is_empty() {
-            match asked(&socket()) {
+            let socket = socket();
+            match asked(&socket) {
                 Ok(settings) => missing.retain(|name| match value(&settings, name) {
                     Some(text) => known.insert(name, text).is_some(),
                     None => true,
                 }),
-                Err(e) => why = e,
+                Err(e) => (why, unasked) = (e, may_exist(&socket)),
             }
             if why.is_empty() {
                 why = "the running agent does not have them".to_owned();
@@ -50,11 +54,25 @@ impl AgentSettings {
             known,
             missing,
             why,
+            unasked,
         }
     }
 
     pub(super) fn get(&self, name: &str) -> Option<&str> {
         self.known.get(name).map(String::as_str)
+    }
+
+    /// Tells that an agent could not be asked for what is missing, if there may be one.
+    pub(super) fn tell_unasked(self) -> Self {
+        if self.unasked {
+            eprintln!(
+                "weir: note: {} have their defaults, and the node's agent, which may have them, could not be asked ({}); run this as \
+                 root of the node, or set them as the agent has them",
+                self.missing.join(", "),
+                self.why
+            );
+        }
+        self
     }
 
     /// Tells that these settings have their defaults, if nobody set them.
@@ -80,6 +98,13 @@ impl AgentSettings {
 fn socket() -> PathBuf {
     let settings = resolve(&BTreeMap::new(), &|name: &str| std::env::var_os(name));
     Path::new(settings.text("CNI_AGENT_RUN_DIR")).join(report::SOCKET)
+}
+
+fn may_exist(socket: &Path) -> bool {
+    match std::fs::symlink_metadata(socket) {
+        Err(e) => !matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory),
+        Ok(_) => true,
+    }
 }
 
 fn asked(socket: &Path) -> Result<Value, String> {

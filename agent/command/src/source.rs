@@ -154,7 +154,7 @@ impl Text {
             is_config: source.config.is_some(),
             settings: match source.config {
                 Some(_) => AgentSettings::default(),
-                None => AgentSettings::of(&OF_SIDECARS),
+                None => AgentSettings::of(&OF_SIDECARS).tell_unasked(),
             },
         })
     }

@@ -1,7 +1,7 @@
 //! What cannot be read is said to be unknown, and is not shown as absent.
 // matrix: smoke
 
-use crate::support::{Run, inside, path, weir_with};
+use crate::support::{Run, TempFile, inside, path, weir_with};
 use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
@@ -92,5 +92,37 @@ fn a_file_system_of_pins_that_cannot_be_read_is_no_proof_of_anything() {
     assert!(unknown.stdout.is_empty(), "{unknown:?}");
     for words in ["is not known", "WEIR_BPFFS"] {
         assert!(unknown.stderr.contains(words), "{words}: {unknown:?}");
+    }
+}
+
+/// A setting of the agent changes what a pod has.
+#[test]
+fn an_agent_that_cannot_be_asked_is_told_apart_from_none() {
+    let dir = TempDir::new();
+    let pod = TempFile::new(&weir_testing::pods::sidecar("shop", "web-0").to_string());
+    let plan = || {
+        let run_dir = dir.path().to_str().unwrap();
+        let args = [
+            "plan",
+            "sidecar",
+            "--pod",
+            pod.path(),
+            "--address",
+            "10.0.0.2",
+        ];
+        weir_with(&args, &[("CNI_AGENT_RUN_DIR", run_dir)])
+    };
+    let none = plan();
+    assert_eq!((none.code, none.stderr.as_str()), (0, ""));
+    let socket = dir.file("agent.sock");
+    std::os::unix::fs::symlink(&socket, &socket).unwrap();
+    let unasked = plan();
+    assert_eq!((unasked.code, &unasked.stdout), (0, &none.stdout));
+    for words in [
+        "could not be asked",
+        "ISTIO_OUTBOUND_OWNER_GROUPS",
+        "agent.sock",
+    ] {
+        assert!(unasked.stderr.contains(words), "{words}: {unasked:?}");
     }
 }
