@@ -181,6 +181,7 @@ fn lacks_raw(sandbox: &Sandbox) -> Option<String> {
 }
 
 /// Foreign tables change faster than the agent can read them: it repairs its rules although it may not know the contents of those tables.
+// matrix: host: the other program never pauses, and a guest has one emulated processor
 #[test]
 fn rules_are_repaired_whatever_another_program_does_in_its_own_tables() {
     let Some(sandbox) = Sandbox::of("busy") else {
