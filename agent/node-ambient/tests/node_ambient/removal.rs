@@ -1,7 +1,7 @@
 //! Removal where something is left or unknown: in the proxy's namespace, in one that cannot be opened, and sysctls.
 
 use crate::ebpf::{applied, bpffs, builds};
-use crate::scene::{PROXY, Scene, set, sysctl, tool};
+use crate::scene::{PROXY, Scene, sysctl, tool};
 use crate::up;
 use weir_cni::compile::Engine;
 use weir_netfilter::nft::{NftEngine, Ruleset, TableFamily};
