@@ -192,7 +192,8 @@ pub(super) fn refuse_elsewhere<'a>(
     of: Of,
 ) -> KernelResult<()> {
     let root = root();
-    let bpffs = Bpffs::if_mounted(&root)?;
+    // If it is unknown whether there are pins here, every program of weir counts as pinned elsewhere; what uses the pins reports why.
+    let bpffs = Bpffs::if_mounted(&root).ok().flatten();
     for netns in netns {
         let found = match programs::elsewhere(netns, bpffs.as_ref(), of) {
             // Without bpf(2) this user cannot have attached programs; only rules matter.
