@@ -29,7 +29,7 @@ pub struct Neighbour {
     pub ip: IpAddr,
     /// Its hardware address, if it is known and has six bytes.
     pub mac: Option<[u8; 6]>,
-    /// `NUD_*` (`linux/neighbour.h`), such as [`NUD_PERMANENT`](super::NUD_PERMANENT).
+    /// `NUD_*` (`linux/neighbour.h`), such as [`NUD_PERMANENT`].
     pub state: u16,
     /// `NTF_*` (`linux/neighbour.h`).
     pub flags: u8,
