@@ -169,17 +169,26 @@ impl Maps {
 
 /// Returns the counters of a pod's pinned map, with their names.
 pub(crate) fn counters(folder: &Path) -> Result<Option<Vec<(&'static str, u64)>>> {
-    sums(&folder.join(COUNTS_MAP.name), COUNTERS)
+    sums(folder, &COUNTS_MAP, COUNTERS)
 }
 
-/// Returns the sums over all CPUs of a pinned map, with their names; `None` without the map, or if it lacks one of them.
+/// Returns the sums over all CPUs of a pinned map, with their names; `None` without the map, if it has another form, or if it
+/// lacks one of them.
 pub(crate) fn sums(
-    pin: &Path,
+    folder: &Path,
+    spec: &MapSpec<'_>,
     names: impl IntoIterator<Item = &'static str>,
 ) -> Result<Option<Vec<(&'static str, u64)>>> {
-    let Some(map) = open(pin)? else {
+    let pin = folder.join(spec.name);
+    let Some(map) = open(&pin)? else {
         return Ok(None);
     };
+    let is = map.info();
+    let is = is.map_err(|e| failed("read", &pin.display().to_string(), &e))?;
+    let is_form = |is: (u32, u32, u32)| is == (spec.kind, spec.key_size, spec.value_size);
+    if !is_form((is.kind, is.key_size, is.value_size)) {
+        return Ok(None);
+    }
     let mut sums = Vec::new();
     for (key, name) in (0_u32..).zip(names) {
         let sum = map.sum(&key.to_ne_bytes());

@@ -167,8 +167,7 @@ fn strays(
     desired: &Desired,
     except: &[&PathBuf],
 ) -> Result<Vec<(PathBuf, Option<String>)>, String> {
-    let dir = desired.net_dir.display();
-    let listing = listing::list(&desired.net_dir).map_err(|e| format!("cannot read {dir}: {e}"))?;
+    let listing = listing::list(&desired.net_dir).map_err(|e| unlisted(desired, &e))?;
     let left = copy::left(desired, &listing).map_err(|e| e.to_string())?;
     let left: Vec<PathBuf> = left.into_iter().map(Path::to_owned).collect();
     let only_left = desired.chained && (desired.conf_name.is_some() || desired.owned.is_some());
@@ -185,6 +184,12 @@ fn strays(
         }
     });
     Ok(cleaned.collect())
+}
+
+/// Describes that the directory of configurations cannot be read, with the remedy.
+pub(super) fn unlisted(desired: &Desired, e: &io::Error) -> String {
+    let dir = desired.net_dir.display();
+    format!("cannot read {dir}: {e}; MOUNTED_CNI_NET_DIR names the node's directory")
 }
 
 /// Replaces a list by the same one without our entries. Returns false if another writer changed it in the meantime.

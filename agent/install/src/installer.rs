@@ -2,7 +2,7 @@
 
 use super::binaries::programs;
 use super::check::{Remembered, check};
-use super::config::{Choice, choose, write};
+use super::config::{Choice, choose, unlisted, write};
 use super::desired::Desired;
 use super::files::{self, Stamp};
 use super::json::Json;
@@ -164,7 +164,7 @@ impl Installer {
             reason,
         };
         for _ in 0..LOOKS {
-            let choice = choose(&self.desired).map_err(|e| fail(self.unlisted(&e)))?;
+            let choice = choose(&self.desired).map_err(|e| fail(unlisted(&self.desired, &e)))?;
             if let Choice::Wait(why) = choice {
                 return Ok(Pass::Waiting(why));
             }
@@ -200,13 +200,9 @@ impl Installer {
         Ok(Pass::Installed(vec![why.to_owned()]))
     }
 
-    fn unlisted(&self, e: &io::Error) -> String {
-        let dir = self.desired.net_dir.display();
-        format!("cannot read {dir}: {e}; MOUNTED_CNI_NET_DIR names the node's directory")
-    }
-
     fn keep_own_names(&self) -> Result<(), String> {
-        let listing = listing::list(&self.desired.net_dir).map_err(|e| self.unlisted(&e))?;
+        let listing =
+            listing::list(&self.desired.net_dir).map_err(|e| unlisted(&self.desired, &e))?;
         own_names::keep(&self.desired, &listing).map_err(|e| {
             let path = self.desired.own_names();
             format!(

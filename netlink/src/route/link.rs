@@ -36,6 +36,11 @@ crate::attributes! {
         /// in a request: move the link into, or act in, the namespace with this id; since 4.20
         target_netnsid: Ne32 = IFLA_TARGET_NETNSID 46,
     }
+    /// Of [`LinkAttrs`], what names a link in a request.
+    struct LinkName {
+        /// name, at most 15 bytes
+        name: Str = IFLA_IFNAME 3,
+    }
     /// `IFLA_INFO_*`
     pub struct LinkInfoAttrs {
         /// name of the kind
@@ -195,6 +200,24 @@ impl Routing {
         check_name("find", name)?;
         let about = (IfInfoMsg::default(), LinkAttrs::named(name));
         self.find(RTM_GETLINK, about, &object(name), read)
+    }
+
+    /// True if the link with this name is administratively up (`IFF_UP`). Of the answer only the header is read: a program that needs no
+    /// more does not contain the decoders of all kinds of links.
+    ///
+    /// # Errors
+    /// As of [`Routing::link`].
+    pub fn is_up(&self, name: &str) -> Result<bool> {
+        check_name("find", name)?;
+        let named = LinkName {
+            name: Some(name.to_owned()),
+            ..LinkName::default()
+        };
+        let about = (IfInfoMsg::default(), named);
+        self.find(RTM_GETLINK, about, &object(name), |message| {
+            let is_whole = i32::from(message.header.family) == libc::AF_UNSPEC;
+            Ok(is_whole.then_some(message.header.flags & IFF_UP != 0))
+        })
     }
 
     /// The link with this index (`RTM_GETLINK`).

@@ -145,7 +145,7 @@ fn entries(map: &Map, spec: &MapSpec<'_>) -> Result<Vec<Entry>> {
 /// Returns the counters of the node's pinned map, with their names.
 pub(crate) fn counters(folder: &Path) -> Result<Option<Vec<(&'static str, u64)>>> {
     let names = COUNTERS.into_iter().chain(OWN_COUNTERS);
-    maps::sums(&folder.join(NODE_COUNTS.name), names)
+    maps::sums(folder, &NODE_COUNTS, names)
 }
 
 /// Maps with the previous values of sysctls. The second takes precedence: an earlier version wrote it.

@@ -142,10 +142,9 @@ fn sysctls(routing: &Routing) -> Result<Vec<String>> {
 
 /// False for an interface that no longer exists.
 fn is_up(routing: &Routing, name: &str) -> Result<bool> {
-    match routing.link(name) {
-        Ok(link) => Ok(link.up),
+    match routing.is_up(name) {
         Err(e) if e.is_not_found() => Ok(false),
-        Err(e) => Err(e),
+        found => found,
     }
 }
 
