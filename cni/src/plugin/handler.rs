@@ -27,8 +27,8 @@ impl Handler for Plugin<'_> {
 
     fn result_lost(&mut self, error: &std::io::Error) {
         self.log.error(&format!(
-            "ADD succeeded, but the runtime cannot be told: cannot write to stdout: {error}; a redirection that it made stays in force, until the \
-             runtime deletes the namespace, or repeats ADD"
+            "ADD succeeded, but the runtime cannot be told: cannot write to stdout: {error}; a redirection that it made stays until the \
+             runtime deletes the namespace or repeats ADD"
         ));
     }
 

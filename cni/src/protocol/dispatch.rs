@@ -16,7 +16,7 @@ use crate::json;
 const STDIN_LIMIT: u64 = 16 << 20;
 
 /// Added to the message if the result of a successful ADD is lost.
-const STAYS: &str = "; what ADD did stays in force until the namespace is deleted";
+const STAYS: &str = "; a redirection that ADD made stays until the namespace is deleted";
 
 /// The plugin's name and version, for the about text.
 #[derive(Debug, Clone, Copy)]

@@ -66,9 +66,9 @@ fn the_redirection_of_an_add_whose_result_is_lost_stays() {
             stderr.contains("weir-cni: cannot write the answer to stdout"),
             "{stderr}"
         );
-        assert!(stderr.contains("what ADD did stays in force"), "{stderr}");
+        assert!(stderr.contains("that ADD made stays"), "{stderr}");
         let log = dir.read("istio-cni.log");
-        assert!(log.contains("that it made stays in force"), "{log}");
+        assert!(log.contains("that it made stays"), "{log}");
         let rules = output(&netns, "nft list ruleset");
         assert!(rules.contains("istio-proxy-nat"), "{rules}");
         // The runtime tries again, in the same namespace.
