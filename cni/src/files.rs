@@ -26,6 +26,24 @@ pub fn open(path: &Path) -> Result<File> {
     Ok(file)
 }
 
+/// Returns whether there is a file at the path; follows links.
+///
+/// # Errors
+/// That is unknown: the error of `stat(2)`, unless it [means absence](is_absence).
+pub fn exists(path: &Path) -> Result<bool> {
+    match metadata(path) {
+        Ok(_) => Ok(true),
+        Err(e) if is_absence(&e) => Ok(false),
+        Err(e) => Err(e),
+    }
+}
+
+/// Returns true if the error means that there is no such file: ENOENT or ENOTDIR. After any other error that is unknown.
+#[must_use]
+pub fn is_absence(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
+}
+
 fn is_regular(regular: bool) -> Result<()> {
     match regular {
         true => Ok(()),

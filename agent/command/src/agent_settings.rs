@@ -5,9 +5,9 @@
 
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use weir_cni::files::is_absence;
 use weir_core::report;
 use weir_core::settings::{TABLE, resolve};
 
@@ -101,10 +101,7 @@ fn socket() -> PathBuf {
 }
 
 fn may_exist(socket: &Path) -> bool {
-    match std::fs::symlink_metadata(socket) {
-        Err(e) => !matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory),
-        Ok(_) => true,
-    }
+    !std::fs::symlink_metadata(socket).is_err_and(|e| is_absence(&e))
 }
 
 fn asked(socket: &Path) -> Result<Value, String> {

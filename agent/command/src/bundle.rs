@@ -6,10 +6,10 @@ use super::preflight::PreflightArgs;
 use super::{output, preflight, source};
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::io::ErrorKind::{NotADirectory, NotFound};
 use std::io::IsTerminal;
 use std::path::Path;
 use weir_bundle::Bundle;
+use weir_cni::files::is_absence;
 use weir_cni::log::count;
 use weir_core::sandboxes::cri;
 use weir_install::replace;
@@ -66,12 +66,10 @@ fn check(file: &Path, to_stdout: bool, json: bool) -> Result<(), Failure> {
             file.display()
         ))),
         // It is not there, or its directory is not, which writing it tells.
-        Err(e) if !to_stdout && !matches!(e.kind(), NotFound | NotADirectory) => {
-            Err(Failure::usage(format!(
-                "what {} is now is not known: {e}; name another file, or \"-\" for stdout",
-                file.display()
-            )))
-        }
+        Err(e) if !to_stdout && !is_absence(&e) => Err(Failure::usage(format!(
+            "what {} is now is not known: {e}; name another file, or \"-\" for stdout",
+            file.display()
+        ))),
         _ => Ok(()),
     }
 }

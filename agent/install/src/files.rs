@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, fchown};
 use std::path::Path;
-pub(super) use weir_cni::files::{read as read_bytes, read_text};
+pub(super) use weir_cni::files::{exists, is_absence, read as read_bytes, read_text};
 
 /// Maximum size in bytes of a copied program. The plugin has at most 4 MiB, upstream's 60: a larger file is a mistake, and
 /// could fill the node's disk.
@@ -157,21 +157,6 @@ pub(super) fn remove(path: &Path) -> io::Result<bool> {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
         Err(e) => Err(e),
     }
-}
-
-/// Returns whether there is a file at the path. Only ENOENT and ENOTDIR mean that there is none.
-pub(super) fn exists(path: &Path) -> io::Result<bool> {
-    match std::fs::metadata(path) {
-        Ok(_) => Ok(true),
-        Err(e) if is_absence(&e) => Ok(false),
-        Err(e) => Err(e),
-    }
-}
-
-/// Returns true if the error means that there is no such file.
-pub(super) fn is_absence(error: &io::Error) -> bool {
-    let kind = error.kind();
-    matches!(kind, io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
 /// Returns the permission bits of a file.

@@ -38,12 +38,7 @@ pub fn check_alone(desired: &Desired) -> Result<(), String> {
     match http::get(&socket, "/", ANSWER) {
         Ok(_) => {}
         // Nothing listens there.
-        Err(e)
-            if matches!(
-                e.kind(),
-                ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::ConnectionRefused
-            ) =>
-        {
+        Err(e) if files::is_absence(&e) || e.kind() == ErrorKind::ConnectionRefused => {
             return Ok(());
         }
         // The agent accepted the connection.

@@ -22,7 +22,7 @@ pub mod place;
 pub use cgroup::is_of_pod;
 
 use nix::errno::Errno;
-use place::{Folder, Identity, Place, Processes, Scan, exists, not_nested, owns};
+use place::{Folder, Identity, Place, Processes, Scan, not_nested, owns};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use std::net::IpAddr;
@@ -31,6 +31,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
+use weir_cni::files::exists;
 use weir_cni::plugin::NetnsOfPod;
 use weir_cni::redirection::{Fingerprint, FingerprintReader, Sandbox};
 use weir_netlink::{Netns, NetnsId};

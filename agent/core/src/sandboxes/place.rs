@@ -21,6 +21,7 @@ use std::io::{self, ErrorKind, Read};
 use std::net::IpAddr;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use weir_cni::files::exists;
 use weir_cni::redirection::Sandbox;
 use weir_netlink::{Netns, NetnsId};
 
@@ -37,23 +38,12 @@ pub(super) fn proc_of_node() -> &'static Path {
     }
 }
 
-/// Returns whether there is a file at the path.
-///
-/// # Errors
-/// That cannot be determined; only ENOENT and ENOTDIR mean that there is none.
-pub(super) fn exists(path: &Path) -> io::Result<bool> {
-    match fs::metadata(path) {
-        Ok(_) => Ok(true),
-        Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(false),
-        Err(e) => Err(e),
-    }
-}
-
 /// Returns true if the error means that the process has ended, or is a zombie, which has no namespaces.
 fn has_ended(error: &io::Error) -> bool {
     let ended = [Errno::ENOENT, Errno::ESRCH].map(|errno| Some(errno as i32));
     ended.contains(&error.raw_os_error())
 }
+
 /// Maximum number of namespaces with processes of one pod whose addresses are read, not counting those created inside the
 /// pod, which any user of the pod can create in any number. A pod that runs containers of its own has several.
 const NAMESPACES: usize = 256;

@@ -1,8 +1,8 @@
 //! Locates a directory of the node as this process sees it.
 
-use crate::sandboxes::place::exists;
 use std::fs;
 use std::path::{Path, PathBuf};
+use weir_cni::files::exists;
 
 /// Returns the path of the first visible directory of `dirs`: `default` if that is the mount of one of them, else the path
 /// below `root`.
