@@ -86,6 +86,16 @@ impl Bpffs {
         }
     }
 
+    /// True if a bpf file system is mounted at the path, or if that is not known: its use then fails. False if access is denied, as to
+    /// the root of the node without CAP_SYS_PTRACE.
+    #[must_use]
+    pub fn may_be_at(root: &Path) -> bool {
+        match Self::if_mounted(root) {
+            Ok(found) => found.is_some(),
+            Err(e) => !e.is_permission(),
+        }
+    }
+
     /// Attaches programs as filters of a clsact qdisc, as on a kernel before 6.6. Existing attachments are kept.
     #[must_use]
     pub fn by_filters(self) -> Self {

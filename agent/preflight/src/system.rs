@@ -57,16 +57,7 @@ pub const ROWS: &[SystemRow] = &[
 pub fn bpffs() -> PathBuf {
     let said = std::env::var_os("WEIR_BPFFS").filter(|path| !path.is_empty());
     let said = said.map(PathBuf::from);
-    said.unwrap_or_else(|| host::seen(Path::new(BPFFS), may_be_bpffs))
-}
-
-/// True if a bpf file system is mounted at the path, or if that is not known: its use then fails. False if access is denied, as to the root
-/// of the node without CAP_SYS_PTRACE.
-fn may_be_bpffs(path: &Path) -> bool {
-    match Bpffs::if_mounted(path) {
-        Ok(found) => found.is_some(),
-        Err(e) => !e.is_permission(),
-    }
+    said.unwrap_or_else(|| host::seen(Path::new(BPFFS), Bpffs::may_be_at))
 }
 
 /// `uname -r`; empty where it cannot be read.

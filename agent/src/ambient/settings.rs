@@ -70,16 +70,7 @@ pub(crate) struct AmbientSettings {
 
 /// Returns the path where programs are pinned; the default if no setting names it.
 pub(super) fn bpffs_of(said: Option<PathBuf>) -> PathBuf {
-    said.unwrap_or_else(|| host::seen(Path::new(BPFFS), may_be_bpffs))
-}
-
-/// True if a bpf file system is mounted at the path, or if that is not known: its use then fails. False if access is denied, as to the root
-/// of the node without CAP_SYS_PTRACE.
-fn may_be_bpffs(path: &Path) -> bool {
-    match Bpffs::if_mounted(path) {
-        Ok(found) => found.is_some(),
-        Err(e) => !e.is_permission(),
-    }
+    said.unwrap_or_else(|| host::seen(Path::new(BPFFS), Bpffs::may_be_at))
 }
 
 impl AmbientSettings {
