@@ -94,6 +94,9 @@ pub(crate) fn removal(routing: &Routing, config: Option<&Config>) -> Result<Vec<
 fn remove_here(config: Option<&Config>) -> Result<Vec<String>> {
     let routing = Routing::open()?;
     let steps = removal(&routing, config)?;
+    if steps.is_empty() {
+        return Ok(Vec::new());
+    }
     let (mut lines, mut failure) = (Vec::new(), None);
     let unknown = without_memory(&routing, config)?;
     // Previous values of sysctls that could not be restored, kept for the next attempt.
