@@ -1,4 +1,4 @@
-//! One rule as the kernel holds it: `struct ipt_entry` or `struct ip6t_entry`, then matches, then a target.
+//! One rule as the kernel stores it: `struct ipt_entry` or `struct ip6t_entry`, then matches, then a target.
 //!
 //! ```text
 //! ipt_entry  ip | target_offset next_offset | comefrom | counters      112 or 168 bytes
@@ -21,7 +21,7 @@ use super::{Counters, Interface, Not, Protocol, Rule, XtFamily};
 use std::mem::offset_of;
 use std::net::IpAddr;
 
-/// The places of a family's entry that are read or changed without the rest.
+/// The size of a family's entry, its goto flag, and the offsets of the fields that are read or changed individually.
 pub(super) struct Shape {
     pub(super) size: usize,
     flags: usize,
@@ -60,7 +60,7 @@ pub(super) fn counters(blob: &[u8], at: usize, family: XtFamily) -> Option<Count
     read_at::<XtCounters>(blob, at.checked_add(shape(family).counters)?).map(Counters::from)
 }
 
-/// The mark of the entry at this offset, in a field that the kernel no longer uses.
+/// The tag of the entry at this offset: `nfcache`, which the kernel no longer uses.
 pub(super) fn tag(blob: &[u8], at: usize, family: XtFamily) -> Option<u32> {
     read_at(blob, at.checked_add(shape(family).nfcache)?)
 }
@@ -76,7 +76,7 @@ pub(super) enum Ending {
     Error(String),
 }
 
-/// What an entry has besides its rule.
+/// Properties of an entry that are not in its [`Rule`].
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) goto: bool,
@@ -87,7 +87,7 @@ pub(super) struct Entry {
     pub(super) len: usize,
 }
 
-/// The first entry of these bytes and the offset of its target; `None` when its offsets or lengths are out of bounds.
+/// The first entry of these bytes and the offset of its target; `None` if its offsets or lengths are out of bounds.
 fn bounds<'a>(blob: &'a [u8], shape: &Shape) -> Option<(&'a [u8], usize)> {
     let target = usize::from(read_at::<u16>(blob, shape.target_offset)?);
     let len = usize::from(read_at::<u16>(blob, shape.next_offset)?);
@@ -97,8 +97,7 @@ fn bounds<'a>(blob: &'a [u8], shape: &Shape) -> Option<(&'a [u8], usize)> {
     Some((blob.get(..len)?, target))
 }
 
-/// Each entry of a table with its offset, its length and its target; the conditions and matches are not looked at. An error
-/// ends it.
+/// The offset, length and target of each entry of a table, without decoding conditions and matches. The iterator ends after an error.
 pub(super) fn outlines(
     blob: &[u8],
     family: XtFamily,
@@ -113,14 +112,14 @@ pub(super) fn outlines(
     })
 }
 
-/// The length of the first entry, and its target; `None` when its offsets or lengths are out of bounds.
+/// The length of the first entry, and its target; `None` if its offsets or lengths are out of bounds.
 fn outline(blob: &[u8], family: XtFamily) -> Option<(usize, Ending)> {
     let (b, target) = bounds(blob, shape(family))?;
     let (name, _, data) = extension(b, target, b.len())?;
     Some((b.len(), ending(name, data)?))
 }
 
-/// What the target of this name does.
+/// The kind of the target with this name and data; `None` if the data are too short.
 fn ending(name: &str, data: &[u8]) -> Option<Ending> {
     Some(match name {
         "" => Ending::Verdict(read(data)?),
@@ -129,16 +128,17 @@ fn ending(name: &str, data: &[u8]) -> Option<Ending> {
     })
 }
 
-/// Decodes the first entry of these bytes to `rule`, which may hold another one; a jump has no target. `None` when its
-/// offsets or lengths are out of bounds.
+/// Decodes the first entry of these bytes into `rule`, and overwrites its previous content.
 ///
-/// A rule is large: a listing decodes each to the place of the one before.
+/// `None` if offsets or lengths are out of bounds. A standard target is returned in [`Entry::ending`], and `rule.target` is
+/// `None`.
+/// A [`Rule`] is large, so a listing decodes all rules into the same one.
 pub(super) fn decode(blob: &[u8], cx: &Context<'_>, rule: &mut Rule) -> Option<Entry> {
     let shape = shape(cx.family);
     let (b, target) = bounds(blob, shape)?;
     let len = b.len();
     let header = IpHeader::read(b, cx.family)?;
-    // The conditions; as raw bytes where they cannot be decoded.
+    // Conditions that cannot be decoded are kept as raw bytes.
     rule.matches.clear();
     (rule.header, rule.target) = (None, None);
     if conditions(&header, rule).is_none() {
@@ -151,7 +151,7 @@ pub(super) fn decode(blob: &[u8], cx: &Context<'_>, rule: &mut Rule) -> Option<E
     while at < target {
         let (name, revision, data) = extension(b, at, target)?;
         at += size_of::<Head>() + data.len();
-        // Most rules have one, and a match is large.
+        // Most rules have one match, and a match is large.
         rule.matches.reserve_exact(1);
         rule.matches.push(ext::read_match(name, revision, data, cx));
     }
@@ -169,7 +169,7 @@ pub(super) fn decode(blob: &[u8], cx: &Context<'_>, rule: &mut Rule) -> Option<E
     })
 }
 
-/// Name, revision and data of the match or target that begins here and ends at or before `end`.
+/// Name, revision and data of the match or target that begins at `at` and ends at or before `end`.
 fn extension(b: &[u8], at: usize, end: usize) -> Option<(&str, u8, &[u8])> {
     let b = b.get(at..end)?;
     let head: Head = read(b)?;
@@ -182,7 +182,7 @@ fn extension(b: &[u8], at: usize, end: usize) -> Option<(&str, u8, &[u8])> {
     Some((name, head.revision, b.get(size_of::<Head>()..size)?))
 }
 
-/// The part of an entry that the packet's header is compared with.
+/// The part of an entry with the conditions on the packet's headers and interfaces.
 enum IpHeader {
     Ip(IptIp),
     Ip6(Ip6tIp6),
@@ -196,7 +196,7 @@ impl IpHeader {
         }
     }
 
-    /// Every packet.
+    /// Conditions that every packet fulfils.
     fn every(family: XtFamily) -> Self {
         match family {
             XtFamily::Ip => Self::Ip(zeroed()),
@@ -204,7 +204,7 @@ impl IpHeader {
         }
     }
 
-    /// The entry before its matches.
+    /// The bytes of the entry without matches and target.
     fn entry(self, target_offset: u16, next_offset: u16) -> Vec<u8> {
         match self {
             Self::Ip(ip) => written(&IptEntry {
@@ -256,7 +256,7 @@ macro_rules! fields {
     };
 }
 
-/// The conditions of a rule; `None` when the bytes are none that a rule here has.
+/// Decodes the conditions into `rule`; `None` if its fields cannot represent these bytes.
 fn conditions(header: &IpHeader, rule: &mut Rule) -> Option<()> {
     let (f, more) = match header {
         IpHeader::Ip(ip) => (fields!(ip, IPT_F_GOTO, IpAddr::from), IPT_INV_FRAG),
@@ -288,7 +288,7 @@ fn conditions(header: &IpHeader, rule: &mut Rule) -> Option<()> {
         }
         IpHeader::Ip6(_) => {
             rule.fragment = None;
-            // `-p all` sets the flag, too, and compares nothing.
+            // `-p all` sets the flag as well, without effect.
             match number {
                 0 => f.flags & IP6T_F_PROTO,
                 _ => IP6T_F_PROTO,
@@ -298,7 +298,7 @@ fn conditions(header: &IpHeader, rule: &mut Rule) -> Option<()> {
     (f.flags == wanted).then_some(())
 }
 
-/// `None` when the address has bits that are not compared, `Some(None)` for every address.
+/// `None` if the address has bits outside of the mask, `Some(None)` if every address matches.
 #[allow(clippy::option_option)]
 fn network([address, mask]: [IpAddr; 2], not: bool) -> Option<Option<(Not, Network)>> {
     let net = Network::new(address, mask)?;

@@ -12,13 +12,13 @@ use std::net::IpAddr;
 pub enum Interface {
     /// One interface: 1 to 15 bytes.
     Name(String),
-    /// Every interface whose name has this prefix, `eth+`. Empty: every interface, which is no condition and is not
-    /// printed; no packet matches its inversion, `! -i +`.
+    /// Every interface whose name has this prefix, `eth+`. An empty prefix matches every interface and is not printed;
+    /// its inversion, `! -i +`, matches no packet.
     Prefix(String),
 }
 
 impl From<&str> for Interface {
-    /// A trailing `+` makes it a prefix, as in `iptables`.
+    /// Text with a trailing `+` is a prefix, as in `iptables`.
     fn from(text: &str) -> Self {
         match text.strip_suffix('+') {
             Some(prefix) => Self::Prefix(prefix.to_owned()),
@@ -36,7 +36,7 @@ impl fmt::Display for Interface {
     }
 }
 
-/// A name or prefix, or the mask of its significant bits.
+/// The field of an interface name or prefix, or of the mask of its significant bits.
 pub(super) type Field = [u8; IFNAMSIZ];
 
 /// The two fields of an interface in the kernel's structures, as `xtables_parse_interface` fills them: the `+`
@@ -64,7 +64,7 @@ pub(super) fn interface_wire(interface: Option<&Interface>) -> Result<(Field, Fi
     Ok((name, mask))
 }
 
-/// The reverse: `Some(None)` when every interface matches, `None` when no name or prefix gives these bytes.
+/// The reverse: `Some(None)` if every interface matches, `None` if no name or prefix is encoded as these bytes.
 #[allow(clippy::option_option)]
 pub(super) fn interface_of(name: &[u8], mask: &[u8]) -> Option<Option<Interface>> {
     let counted = mask.iter().take_while(|m| **m == 0xff).count();
@@ -86,7 +86,7 @@ pub(super) fn interface_of(name: &[u8], mask: &[u8]) -> Option<Option<Interface>
     }
 }
 
-/// The number in `-p` (`IPPROTO_*`).
+/// The protocol number of `-p` (`IPPROTO_*`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Protocol(pub u8);
 
@@ -100,7 +100,7 @@ impl Protocol {
     /// `ipv6-icmp`
     pub const ICMPV6: Self = Self(58);
 
-    /// The number or the name of a protocol; `all` is 0.
+    /// Parses the name or the number of a protocol; `all` is 0.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let text = text.to_ascii_lowercase();
         let number = match text.as_str() {
@@ -122,17 +122,17 @@ impl fmt::Display for Protocol {
     }
 }
 
-/// An address and the bits of it that are compared, which need not be the first ones.
+/// An address and a mask of the bits that are compared, which need not be a prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Network {
-    /// Without the bits that are not compared.
+    /// The address; bits outside of the mask are 0.
     pub address: IpAddr,
-    /// Of the same family.
+    /// The mask, of the same family.
     pub mask: IpAddr,
 }
 
 impl Network {
-    /// Clears the bits of the address that are not compared; `None` for two families.
+    /// Clears the bits of the address that are not compared; `None` if the families differ.
     #[must_use]
     pub fn new(address: IpAddr, mask: IpAddr) -> Option<Self> {
         let address = match (address, mask) {
@@ -143,7 +143,7 @@ impl Network {
         Some(Self { address, mask })
     }
 
-    /// Whether every address is in it.
+    /// Whether the network contains every address.
     #[must_use]
     pub fn is_any(&self) -> bool {
         self.mask.is_unspecified()
@@ -159,7 +159,7 @@ impl From<IpNet> for Network {
     }
 }
 
-/// The mask as a length, unless it is no prefix.
+/// `ADDRESS/LENGTH`, or `ADDRESS/MASK` if the mask is not a prefix.
 impl fmt::Display for Network {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let address = Address(self.address);

@@ -37,17 +37,17 @@ pub struct Rule {
     pub protocol: Option<(Not, Protocol)>,
     /// `-f`: fragments that are not the first; IPv4 only.
     pub fragment: Option<Not>,
-    /// `struct ipt_ip` or `struct ip6t_ip6` as raw bytes, where the fields above cannot represent it: a name of an
-    /// interface with a hole in its mask, say. They are empty then.
+    /// `struct ipt_ip` or `struct ip6t_ip6` as raw bytes, if the fields above cannot represent it, for example because the
+    /// mask of an interface name has a hole. Those fields are empty then.
     pub header: Option<Vec<u8>>,
     /// Evaluated from left to right.
     pub matches: Vec<Match>,
-    /// The target; a rule without one only counts.
+    /// The target; a rule without a target only counts packets.
     pub target: Option<Target>,
 }
 
 impl Rule {
-    /// Starts a rule that holds for every packet.
+    /// Starts a rule that matches every packet.
     pub fn builder() -> RuleBuilder {
         RuleBuilder::default()
     }
@@ -202,14 +202,14 @@ impl RuleBuilder {
         }))
     }
 
-    /// `-j TARGET` ends the rule.
+    /// Finishes the rule with `-j TARGET`.
     #[must_use]
     pub fn target(mut self, target: Target) -> Rule {
         self.rule.target = Some(target);
         self.rule
     }
 
-    /// `-j CHAIN` ends the rule.
+    /// Finishes the rule with `-j CHAIN`.
     #[must_use]
     pub fn jump(self, chain: &str) -> Rule {
         self.target(Target::Jump(chain.to_owned()))
@@ -222,7 +222,7 @@ impl fmt::Display for Not {
     }
 }
 
-/// An option and its value. Without format arguments, which took a tenth of the time of a listing.
+/// Prints an option and its value. Format arguments are avoided because they took a tenth of the time of a listing.
 pub(super) fn condition(
     f: &mut fmt::Formatter<'_>,
     not: Not,
@@ -234,9 +234,10 @@ pub(super) fn condition(
     value.fmt(f)
 }
 
-/// The options after `-A CHAIN`; begins with a space unless the rule is empty. Conditions that hold for every packet
-/// are omitted, as in `iptables-save`; their inversion, which no packet matches, is printed. iptables 1.8.9 omits `! -i +`
-/// and `! --dport 0:65535` as well, so that its text restores a rule that every packet matches.
+/// Prints the options after `-A CHAIN`. The text begins with a space unless the rule is empty.
+///
+/// Conditions that every packet fulfils are omitted, as in `iptables-save`; their inversion, which no packet fulfils, is
+/// printed. iptables 1.8.9 omits `! -i +` and `! --dport 0:65535` as well, so its text restores a rule that matches every packet.
 impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (option, net) in [(" -s ", &self.source), (" -d ", &self.destination)] {

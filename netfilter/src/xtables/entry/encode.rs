@@ -12,7 +12,7 @@ use crate::xtables::text::shorten;
 use crate::xtables::{Match, Not, Rule, Target, XtFamily};
 use weir_netlink::{Error, Result};
 
-/// The bytes of a rule. The verdict of a jump is 0; the caller replaces it by the offset of the chain.
+/// Encodes a rule. The verdict of a jump is 0; the caller replaces it with the offset of the chain.
 pub(in crate::xtables) fn encode(rule: &Rule, cx: &Context<'_>) -> Result<Vec<u8>> {
     let shape = shape(cx.family);
     let refuse = |why: String| {
@@ -110,7 +110,7 @@ fn standard(verdict: i32) -> Wire {
     }
 }
 
-/// The standard verdicts; that of a jump is set later.
+/// The number of a standard verdict; 0 for a jump, which the caller replaces; `None` for an extension.
 pub(in crate::xtables) fn verdict(target: Option<&Target>) -> Option<i32> {
     match target {
         Some(Target::Jump(_) | Target::Goto(_)) | None => Some(0),

@@ -1,9 +1,9 @@
-//! The bytes of a structure, read and written at offsets that a row of the registry gives.
+//! The bytes of a structure, read and written at the offsets in a row of the registry.
 
 use crate::xtables::structs::name_of;
 
-/// A structure of the kernel as memory, in native order. An offset beyond its end reads as 0 and writes nothing; a test
-/// proves that no row has one.
+/// A structure of the kernel as memory, in host order. A read beyond its end returns 0, and a write there does nothing;
+/// a test checks that no row has such an offset.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Blob(pub(super) Vec<u8>);
 
@@ -14,7 +14,7 @@ pub(crate) struct Place {
     pub(crate) width: usize,
 }
 
-/// The bytes of the number in native order; of other widths none.
+/// The bytes of the number in host order; none if the width is not 1, 2, 4 or 8.
 fn native(width: usize, value: u64) -> Vec<u8> {
     let [a, b, c, d, e, f, g, h] = value.to_le_bytes();
     let mut bytes = match width {
@@ -45,7 +45,7 @@ impl Blob {
         }
     }
 
-    /// In native order.
+    /// Reads a number in host order.
     pub(crate) fn uint(&self, at: usize, width: usize) -> u64 {
         let add = |all: u64, byte: &u8| all << 8 | u64::from(*byte);
         let bytes = self.bytes(at, width).iter();
@@ -56,7 +56,7 @@ impl Blob {
         }
     }
 
-    /// In network order.
+    /// Reads a number in network order.
     pub(crate) fn big(&self, at: usize, width: usize) -> u64 {
         let bytes = self.bytes(at, width).iter();
         bytes.fold(0, |all, byte| all << 8 | u64::from(*byte))
@@ -88,7 +88,7 @@ impl Blob {
         self.put(place.at, place.width, old ^ mask);
     }
 
-    /// NUL-terminated text of a field, if it is one.
+    /// The NUL-terminated text of a field; `None` if the field has no NUL.
     pub(crate) fn text(&self, at: usize, len: usize) -> Option<String> {
         name_of(self.0.get(at..at.checked_add(len)?)?)
     }

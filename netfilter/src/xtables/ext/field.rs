@@ -1,4 +1,4 @@
-//! One option of a match or target as a row describes it: where its value is, how it is written, when it is given.
+//! One option of a match or target, as a row describes it: the offset and notation of its value, and when it is printed.
 
 use super::blob::{Blob, Place};
 use super::value::Value;
@@ -9,7 +9,7 @@ use crate::xtables::{Not, XtFamily};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Quote {
     Never,
-    /// As [`Quoted`](super::Quoted) does.
+    /// If [`Quoted`](super::Quoted) quotes it.
     Unsafe,
     Always,
 }
@@ -37,13 +37,13 @@ impl Shown {
         Self::new(name, vec![word.to_string()])
     }
 
-    /// As the parser reads it.
+    /// The option as the parser would have read it.
     pub(super) fn given(&self) -> Opt {
         Opt::new(Not(self.not), self.name, self.words.clone())
     }
 }
 
-/// When an option is printed, and what it sets when it is given.
+/// When an option is printed, and which bits it sets when it is given.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum When {
     /// Whenever its [`Value`] has a text.
@@ -54,37 +54,37 @@ pub(crate) enum When {
     Clear(Place, u64),
     /// The number has this value.
     Is(Place, u64),
-    /// The bytes at its place are others than these, or the option is inverted.
+    /// The bytes at the option's offset differ from these, or the option is inverted.
     Unless(&'static [u8]),
-    /// Another option stands for it in the text.
+    /// Never: another option is printed instead.
     Never,
 }
 
-/// Where `!` is.
+/// How the inversion of an option, `!`, is stored.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Invert {
     Not,
     /// These bits are set.
     Set(Place, u64),
-    /// The number has this value, instead of that of [`When::Is`].
+    /// The number has this value instead of that of [`When::Is`].
     Is(Place, u64),
-    /// Inverting the option means the opposite of these bits; printed without `!`.
+    /// Inverting the option flips these bits; the option is printed without `!`.
     Flip(Place, u64),
-    /// The value's own code reads it, and this tells whether it is there.
+    /// The [`Code`](super::value::Code) of the value reads `!`; this function returns whether the bytes are inverted.
     Code(fn(&Blob) -> bool),
 }
 
 /// An option.
 #[derive(Debug)]
 pub(crate) struct Field {
-    /// The printed name, and others that are read.
+    /// The printed name, then other names that are accepted.
     pub(crate) names: &'static [&'static str],
     at: usize,
     value: Value,
     when: When,
     invert: Invert,
     need: bool,
-    /// The numbers that it takes.
+    /// The least and the largest number.
     within: (u64, u64),
 }
 
@@ -118,7 +118,7 @@ impl Field {
         self
     }
 
-    /// Printed if these bits are set, which reading it does.
+    /// The option is printed if these bits are set; parsing it sets them.
     pub(crate) const fn set(self, at: usize, width: usize, bits: u64) -> Self {
         self.when(When::Set(Place { at, width }, bits))
     }
@@ -140,7 +140,7 @@ impl Field {
         self
     }
 
-    /// `!` is these bits.
+    /// These bits are set if the option is inverted.
     pub(crate) const fn not(self, at: usize, width: usize, bits: u64) -> Self {
         self.invert(Invert::Set(Place { at, width }, bits))
     }
@@ -151,7 +151,7 @@ impl Field {
         self
     }
 
-    /// The least and the largest number that the tools take.
+    /// The least and the largest number that iptables accepts.
     pub(crate) const fn within(mut self, least: u64, most: u64) -> Self {
         self.within = (least, most);
         self
@@ -161,7 +161,7 @@ impl Field {
         self.value.words()
     }
 
-    /// Every place that it reads and writes, with the length: a test proves that they are in the structure.
+    /// The end of the last byte that the option reads or writes: a test checks that it is in the structure.
     #[cfg(test)]
     pub(super) fn extent(&self) -> usize {
         let end = |p: Place| p.at + p.width;
@@ -177,7 +177,7 @@ impl Field {
         when.max(invert).max(self.at + self.value.len())
     }
 
-    /// Clears what comes after the NUL of a text, which has no meaning.
+    /// Clears the bytes after the NUL of a text, which have no meaning.
     pub(super) fn normalize(&self, b: &mut Blob, family: XtFamily) {
         if let Value::Text(len, _) = self.value
             && self.show(b, family).is_some()
@@ -223,7 +223,7 @@ impl Field {
         }
     }
 
-    /// Refuses an option that was read if another one has undone it since.
+    /// Refuses an option whose effect another option has undone.
     pub(super) fn stands(&self, o: &Opt, b: &Blob) -> Result<(), Complaint> {
         let by_value = matches!(self.when, When::Unless(_) | When::Never);
         let flipped = matches!(self.invert, Invert::Flip(..)) && o.not.0;
@@ -233,7 +233,7 @@ impl Field {
         Err(o.wrong("excludes another option that is given; leave one out"))
     }
 
-    /// Reads the option if it was given.
+    /// Parses the option if it was given.
     pub(super) fn read(&self, given: &mut Given, b: &mut Blob) -> Result<Option<Opt>, Complaint> {
         let Some(o) = given.take(self.names) else {
             let first = self.names.first().copied().unwrap_or_default();

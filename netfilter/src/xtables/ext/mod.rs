@@ -1,11 +1,11 @@
-//! Matches and targets, one file each, all with the same structure: constants, wire layout, value, encode, decode,
-//! `Display`, and parsing of its options.
+//! Matches and targets.
 //!
-//! A [`Kind`] declares all of it; [`decode`] and [`encode`] select a revision. Most are not written in this way:
-//! a [`Row`] describes the fields of the structure, and everything else follows from it. An extension that neither can
-//! decode without loss is an [`Unknown`], whose bytes are kept.
+//! Most are a [`Row`], which describes the fields of the kernel's structure; encoding, decoding, text and parsing are
+//! derived from it. Those with a value type of their own have a file each, all with the same structure: constants, wire
+//! layout, value, encode, decode, `Display`, and parsing of the options. Their [`Kind`] declares all of this;
+//! [`decode`] and [`encode`] select a revision. An extension that neither can decode without loss is an [`Unknown`], which keeps the bytes.
 
-/// What extensions that are values of their own are written with.
+/// Names that the files of matches and targets with a value type import.
 mod prelude {
     pub(super) use super::structs::*;
     pub(super) use super::{
@@ -74,7 +74,7 @@ impl Unknown {
     }
 }
 
-/// No program can read this text back: the tool prints options for these bytes that weir does not know.
+/// Prints the bytes in hexadecimal. No program can parse this text; iptables prints options that weir does not know.
 impl fmt::Display for Unknown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
@@ -97,7 +97,7 @@ impl fmt::Display for Unknown {
     }
 }
 
-/// Reports which extensions the kernel has.
+/// The extensions that a kernel has.
 pub trait Revisions {
     /// Whether the kernel has a match or a target in this revision.
     ///
@@ -125,7 +125,7 @@ impl fmt::Display for Part {
     }
 }
 
-/// Every revision that weir knows: for comparing values without a kernel.
+/// A kernel with every revision that weir knows: for comparing values without a kernel.
 #[derive(Debug)]
 pub(super) struct All;
 
@@ -135,7 +135,7 @@ impl Revisions for All {
     }
 }
 
-/// The context of encoding and decoding.
+/// The context in which rules are encoded and decoded.
 #[derive(Clone, Copy)]
 pub(super) struct Context<'a> {
     pub(super) family: XtFamily,
@@ -143,8 +143,8 @@ pub(super) struct Context<'a> {
     pub(super) revisions: &'a dyn Revisions,
 }
 
-/// The bytes; `None` when the value is of another kind, or this revision cannot represent it; or the reason why no
-/// revision can, with the remedy.
+/// The bytes; `None` if the value is of another kind, or this revision cannot represent it. The error is the reason why
+/// no revision can represent it, with the remedy.
 pub(super) type Encoded = Result<Option<Vec<u8>>, String>;
 
 /// One match or target.
@@ -160,7 +160,7 @@ pub(super) struct Kind<V: 'static> {
     pub(super) parse: fn(&mut Given) -> Result<V, Complaint>,
 }
 
-/// Those that a family has.
+/// The kinds that a family has.
 pub(super) fn of<V>(
     kinds: &'static [&'static Kind<V>],
     family: XtFamily,
@@ -191,10 +191,10 @@ pub(super) fn decode<V>(
         let Some(form) = forms.find(|f| f.name == name && f.revision == revision) else {
             continue;
         };
-        // Returned as it was made: a value is large.
+        // A value is large, so it is returned without moving it out of the `Option`.
         let value = (kind.decode)(*form, data, cx);
         let again = value.as_ref().map(|v| (kind.encode)(v, *form, cx));
-        // Anything that was not decoded would be lost here.
+        // If encoding gives other bytes, the value does not represent all of the data.
         if let Some(Ok(Some(again))) = again
             && is_same(&again, data, unused(*form, cx.family))
         {
@@ -204,11 +204,11 @@ pub(super) fn decode<V>(
     None
 }
 
-/// Bytes that neither the kernel nor the tools interpret, and that tools fill in different ways: in a
-/// `union nf_inet_addr` with an IPv4 mask, all but the first four.
+/// Bytes that neither the kernel nor iptables interprets, and that writers fill differently: for example in a
+/// `union nf_inet_addr` with an IPv4 mask, all but the first four bytes.
 fn unused(form: Form, family: XtFamily) -> &'static [Range<usize>] {
     match (form.name, form.revision, family) {
-        // The dimensions and flags, which the kernel writes there.
+        // The kernel writes the dimensions and flags there.
         ("set", 0, _) => const { &[28..29, 29..30] },
         ("conntrack", _, XtFamily::Ip) => const { &[20..32, 52..64, 84..96, 116..128] },
         _ => &[],
@@ -221,7 +221,7 @@ fn is_same(a: &[u8], b: &[u8], unused: &[Range<usize>]) -> bool {
     a == b || a.len() == b.len() && pairs.all(|(n, (a, b))| a == b || is_unused(n))
 }
 
-/// The match with these bytes: by its kind, by its row, or as bytes.
+/// Decodes a match by its kind, else by its row, else as an [`Unknown`].
 pub(super) fn read_match(name: &str, revision: u8, data: &[u8], cx: &Context<'_>) -> Match {
     if let Some(value) = decode(matches::KINDS, name, revision, data, cx) {
         return value;
@@ -243,12 +243,12 @@ pub(super) fn read_target(name: &str, revision: u8, data: &[u8], cx: &Context<'_
     }
 }
 
-/// A match outside of a legacy table. Set names cannot be resolved there, so matches on sets remain unknown.
+/// Decodes a match outside of a legacy table. Set names cannot be resolved there, so matches on sets remain unknown.
 pub(crate) fn match_of(family: XtFamily, u: &Unknown) -> Match {
     outside(family, |cx| read_match(&u.name, u.revision, &u.data, cx))
 }
 
-/// A target outside of a legacy table, as [`match_of`].
+/// As [`match_of`], for a target.
 pub(crate) fn target_of(family: XtFamily, u: &Unknown) -> Target {
     outside(family, |cx| read_target(&u.name, u.revision, &u.data, cx))
 }
@@ -302,7 +302,7 @@ pub(super) fn encode<V: fmt::Display>(
     Err(lacking_error(object(), cx.family, part, &lacking))
 }
 
-/// Every match and target that is not opaque here, by family.
+/// Every match and target that weir can decode, by family.
 #[cfg(test)]
 pub(crate) fn extensions() -> Vec<(XtFamily, Part, &'static str)> {
     let mut all = Vec::new();
@@ -316,7 +316,7 @@ pub(crate) fn extensions() -> Vec<(XtFamily, Part, &'static str)> {
     all
 }
 
-/// The kernel has none of these.
+/// The error for a kernel that has none of these revisions.
 fn lacking_error(object: String, family: XtFamily, part: Part, forms: &[Form]) -> Error {
     let first = forms.first();
     let modules = first.and_then(|f| needs(part.into(), f.name, family == XtFamily::Ip6));
@@ -340,7 +340,7 @@ impl From<Part> for XtObject {
     }
 }
 
-/// `forms!["set" 4, "set" 3]`
+/// A list of names and revisions: `forms!["set" 4, "set" 3]`.
 macro_rules! forms {
     ($($name:literal $revision:literal),* $(,)?) => {
         const { &[$($crate::xtables::ext::Form { name: $name, revision: $revision }),*] }
@@ -378,14 +378,15 @@ pub(super) fn comma_separated(
 pub(super) struct Bits(pub(super) &'static [&'static str]);
 
 impl Bits {
-    /// Those that are set, joined by commas.
+    /// Prints the names of the bits that are set, joined by commas.
     pub(super) fn show(&self, f: &mut fmt::Formatter<'_>, bits: u32) -> fmt::Result {
         let named = self.0.iter().enumerate();
         let set = named.filter(|(n, _)| bits & (1 << n) != 0);
         comma_separated(f, set.map(|(_, name)| name))
     }
 
-    /// The reverse; `more` knows the words that are not one bit, and `what` a word is that neither knows.
+    /// Parses the n-th argument as names, joined by commas. `more` gives the bits of words that are not the name of one
+    /// bit; `what` is the error for any other word.
     pub(super) fn read(
         &self,
         o: &Opt,

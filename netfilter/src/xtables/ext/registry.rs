@@ -1,8 +1,8 @@
-//! The registries of matches and of targets that are values of their own: one row for each, from which the sum, its
-//! encoding and decoding, its parsing and its text follow.
+//! The registries of matches and of targets with a value type. The enum, its encoding and decoding, its parsing and its text
+//! are derived from one row for each type.
 
-/// Declares a sum: after its option the verdicts and the options of chains, which targets have besides; then each extension with its
-/// value, its kind, and how its options are printed where the value does not do it by itself.
+/// Declares an enum of matches or targets. Its option (`-m` or `-j`) comes first, then the verdicts and the jumps to chains, which
+/// only targets have, then each extension: its value, its kind, and the function that prints its options if not the value's `Display`.
 macro_rules! registry {
     (
         $(#[$doc:meta])*
@@ -18,13 +18,13 @@ macro_rules! registry {
             $($(#[$vm])* $verdict,)*
             $($(#[$cm])* $chain(String),)*
             $($(#[$m])* $variant($value),)*
-            /// An extension that has no type of its own here.
+            /// An extension without a value type, described by a row.
             Extension($crate::xtables::ext::Extension),
             /// Any other extension, as raw bytes.
             Unknown($crate::xtables::ext::Unknown),
         }
 
-        /// The kind of each.
+        /// The kind of each extension.
         pub(super) const KINDS: &[&$crate::xtables::ext::Kind<$sum>] = &[$(&$crate::xtables::ext::Kind {
             name: $kind.name,
             forms: $kind.forms,
@@ -51,7 +51,7 @@ macro_rules! registry {
             }
         }
 
-        /// Every option begins with a space, as in iptables' own `save` functions.
+        /// Prints a space before every option, as the `save` functions of iptables do.
         impl std::fmt::Display for $sum {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 match self {

@@ -1,4 +1,4 @@
-//! Matches and targets as rows of a registry: the fields of their structures, from which their text is printed and read.
+//! Matches and targets as rows of a registry. A row describes the fields of the structure; text and parsing are derived from it.
 
 use super::blob::Blob;
 use super::field::{Field, Quote, Shown};
@@ -12,7 +12,7 @@ use std::hash::{Hash, Hasher};
 use std::ops::Range;
 use weir_netlink::{Error, Result};
 
-/// The number of arguments of an option that has one or none.
+/// The number of arguments of an option with an optional argument.
 pub(crate) const ONE_OR_NONE: usize = usize::MAX;
 
 /// A match or target.
@@ -21,19 +21,19 @@ pub(crate) struct Row {
     pub(crate) part: Part,
     pub(crate) name: &'static str,
     pub(crate) revision: u8,
-    /// `None`: in both.
+    /// The family; `None` for both.
     pub(crate) family: Option<XtFamily>,
-    /// `sizeof`, without the padding after it.
+    /// `sizeof` the structure, without the padding to 8 bytes.
     pub(crate) size: usize,
-    /// What is not 0 before any option is read.
+    /// Offsets and bytes that are not 0 before any option is parsed.
     pub(crate) initial: &'static [(usize, &'static [u8])],
-    /// Bytes that have no meaning for IPv4: all of an address but the first four.
+    /// Bytes that have no meaning for IPv4: all bytes of an address but the first four.
     pub(crate) unused: &'static [Range<usize>],
-    /// A number whose text may stand for others nearby: it is kept as it was read.
+    /// The bytes of a number whose text is rounded: decoding keeps them as they were read.
     pub(crate) rounded: Range<usize>,
-    /// Options of which one must be given.
+    /// At least one of these options must be given.
     pub(crate) one_of: &'static [&'static str],
-    /// Two of these exclude each other.
+    /// At most one option of `one_of` may be given.
     pub(crate) only_one: bool,
     pub(crate) options: Options,
 }
@@ -43,13 +43,13 @@ pub(crate) struct Row {
 pub(crate) enum Options {
     /// In the order in which they are printed.
     Fields(&'static [Field]),
-    /// For structures that are lists, and values that depend on each other.
+    /// Functions, for structures that are lists and for values that depend on each other.
     Code {
-        /// Names, with the number of arguments of each.
+        /// The names, with the number of arguments of each.
         names: &'static [(&'static str, usize)],
         /// Whether an option may be given more than once.
         repeated: bool,
-        /// `None`: no options have this meaning.
+        /// `None` if no options give these bytes.
         show: fn(&Blob, XtFamily) -> Option<Vec<Shown>>,
         read: fn(&mut Given, &mut Blob) -> Result<(), Complaint>,
     },
@@ -91,7 +91,7 @@ impl Row {
         self.family.is_none_or(|f| f == family)
     }
 
-    /// Every name of an option, with the number of its arguments.
+    /// Every name of an option, with the number of arguments.
     pub(crate) fn names(&self) -> Vec<(&'static str, usize)> {
         match self.options {
             Options::Code { names, .. } => names.to_vec(),
@@ -115,7 +115,7 @@ impl Row {
         }
     }
 
-    /// The end of the last place that a field has.
+    /// The end of the last byte that `initial` or a field uses.
     #[cfg(test)]
     pub(super) fn extent(&self) -> usize {
         let initial = self.initial.iter().map(|(at, bytes)| at + bytes.len());
@@ -132,7 +132,7 @@ impl Row {
         }
     }
 
-    /// The value with these options.
+    /// Parses the options.
     pub(crate) fn parse(&'static self, given: &mut Given) -> Result<Extension, Complaint> {
         if !self.one_of.is_empty() && !given.has(self.one_of) {
             return Err(given.lacks(&format!("one of {}", self.one_of.join(", "))));
@@ -163,7 +163,7 @@ impl Row {
     }
 }
 
-/// A match or target that a row of the registry describes, with the options that it prints.
+/// A match or target without a value type of its own; weir decodes, prints and parses its options.
 #[derive(Clone)]
 pub struct Extension {
     row: &'static Row,
@@ -184,7 +184,7 @@ impl Extension {
         self.row.revision
     }
 
-    /// `None` unless a row has the revision, and the options that it prints for these bytes lead to the same bytes.
+    /// Decodes the data. `None` if no row has this revision, or if parsing the printed options does not give the same bytes.
     pub(crate) fn decode(
         part: Part,
         name: &str,
@@ -212,7 +212,7 @@ impl Extension {
         super::is_same(&read.0, &given.0, unused).then_some(again)
     }
 
-    /// The bytes for a rule.
+    /// Encodes the extension for a rule.
     pub(in crate::xtables) fn wire(&self, cx: &Context<'_>) -> Result<Wire> {
         let row = self.row;
         let object = || format!("`{}`", self.to_string().trim_start());
@@ -260,7 +260,7 @@ impl fmt::Debug for Extension {
     }
 }
 
-/// Its options, each after a space.
+/// Prints the options, each after a space.
 impl fmt::Display for Extension {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for o in self.row.show(&self.blob, self.family).unwrap_or_default() {

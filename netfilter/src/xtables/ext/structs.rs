@@ -1,4 +1,4 @@
-//! The structures of the extensions that are values of their own, as their headers in `linux/netfilter` declare them. The others
+//! The structures of the extensions with a value type, as the headers in `linux/netfilter` declare them. The other extensions
 //! are rows ([`super::rows`]).
 
 use crate::xtables::raw::{XT_MAX_COMMENT_LEN, XT_MULTI_PORTS};
@@ -56,7 +56,7 @@ structs! {
     }
     XtAddrtypeInfoV1 = "struct xt_addrtype_info_v1" { source: u16, dest: u16, flags: u32 }
     XtCommentInfo = "struct xt_comment_info" { comment: [u8; XT_MAX_COMMENT_LEN] }
-    /// Revisions 2 and 3 are the same.
+    /// Revisions 2 and 3 have the same layout.
     XtSocketMtinfo1 = "struct xt_socket_mtinfo1" { flags: u8 }
     NfNatIpv4MultiRangeCompat = "struct nf_nat_ipv4_multi_range_compat" {
         rangesize: u32, flags: u32 = "range[0].flags", ip: [[u8; 4]; 2] = "range[0].min_ip",

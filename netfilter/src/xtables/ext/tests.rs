@@ -53,7 +53,7 @@ fn round_trips<V: PartialEq + fmt::Debug>(
                 seen.insert(label.clone());
                 let read = decode(kinds, form.name, form.revision, &data, &cx);
                 assert_eq!(read.as_ref(), Some(value), "{form:?}");
-                // No shorter or longer structure is accepted for it.
+                // No shorter structure is accepted.
                 for len in 0..data.len() {
                     let cut = data.get(..len).unwrap();
                     assert_eq!(decode(kinds, form.name, form.revision, cut, &cx), None);

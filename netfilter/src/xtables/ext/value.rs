@@ -1,4 +1,4 @@
-//! The kinds of values that options have.
+//! The notations of option values.
 
 use super::blob::Blob;
 use super::field::Quote;
@@ -15,13 +15,13 @@ use weir_netlink::attr::bytes_of;
 pub(crate) struct Code {
     pub(crate) words: usize,
     pub(crate) quote: Quote,
-    /// The arguments of the value at this offset; `None`: the option is not printed.
+    /// Returns the arguments for the value at this offset; `None` if the option is not printed.
     pub(crate) show: fn(&Blob, usize, XtFamily) -> Option<Vec<String>>,
     pub(crate) read: fn(&Opt, &mut Blob, usize, XtFamily) -> Result<(), Complaint>,
 }
 
 impl Code {
-    /// One word, never quoted.
+    /// One word, never quoted. `show` and `read` do nothing.
     pub(crate) const WORD: Self = Self {
         words: 1,
         quote: Quote::Never,
@@ -30,36 +30,36 @@ impl Code {
     };
 }
 
-/// What the arguments of an option are, and how they are kept. Numbers are in native order unless the name says otherwise.
+/// The arguments of an option and their storage. Numbers are in host order, except in [`Value::BigHex`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Value {
     /// No argument.
     Nothing,
     /// A decimal number of this many bytes.
     Number(usize),
-    /// Hexadecimal, of this many bytes and at least this many digits.
+    /// A hexadecimal number of this many bytes, printed with at least this many digits.
     Hex(usize, usize),
     /// The same in network order.
     BigHex(usize, usize),
-    /// `FIRST:LAST`, two numbers of this many bytes; one number if they are equal.
+    /// `FIRST:LAST`, two numbers of this many bytes; printed as one number if they are equal.
     Range(usize),
-    /// `VALUE/MASK` of four bytes each; without the mask if it has all bits, and 0 then by this name: others are not looked up.
+    /// `VALUE/MASK` of four bytes each. A mask of all bits is omitted, and the value 0 then has this name; no other names are known.
     Masked(&'static str),
     /// NUL-terminated text in a field of this length.
     Text(usize, Quote),
-    /// A name for each number of this many bytes; other names of a number, which are read, come after the printed one.
+    /// Names of a number of this many bytes. The first name of a number is printed; the others are only parsed.
     Choice(usize, &'static [(&'static str, u64)]),
-    /// Names for bits of a number of this many bytes, separated by commas.
+    /// Names of the bits of a number of this many bytes, separated by commas.
     Names(usize, &'static [(&'static str, u64)]),
     /// `union nf_inet_addr`
     Address,
-    /// `union nf_inet_addr` with a mask that is the prefix of this length.
+    /// A mask in a `union nf_inet_addr`, written as a prefix length.
     PrefixMask,
-    /// `ADDRESS/LENGTH`: 16 bytes, and the length as one byte at this offset.
+    /// `ADDRESS/LENGTH`: an address of 16 bytes, and the length in one byte at this offset of the structure.
     NetLength(usize),
-    /// `ADDRESS/LENGTH`: 16 bytes, and the mask of 16 bytes at this offset.
+    /// `ADDRESS/LENGTH`: an address of 16 bytes, and a mask of 16 bytes at this offset of the structure.
     NetMask(usize),
-    /// Six bytes.
+    /// A MAC address: six bytes.
     Mac,
     Code(&'static Code),
 }
@@ -82,7 +82,7 @@ pub(crate) fn address_at(b: &Blob, at: usize, family: XtFamily) -> IpAddr {
     }
 }
 
-/// The first `length` bits of an address, all of them at most.
+/// The mask of the first `length` bits of an address; a larger length is reduced to that of the address.
 pub(crate) fn mask_of(length: u8, family: XtFamily) -> IpAddr {
     let any = InetAddr::ANY.ip(family);
     IpNet::new(any, length.min(max_length(family))).map_or(any, |net| net.netmask())
@@ -102,7 +102,7 @@ pub(crate) fn max_length(family: XtFamily) -> u8 {
     }
 }
 
-/// A number that a field of this many bytes can hold.
+/// Parses a number that fits into this many bytes.
 pub(crate) fn number_of(o: &Opt, text: &str, width: usize) -> Result<u64, Complaint> {
     let fits =
         |n: &u64| width >= 8 || n.checked_shr(8 * u32::try_from(width).unwrap_or(8)) == Some(0);
@@ -128,7 +128,7 @@ impl Value {
         }
     }
 
-    /// The bytes from its offset on that it needs.
+    /// The number of bytes that the value uses from its offset on.
     #[cfg(test)]
     pub(super) const fn len(&self) -> usize {
         match self {
@@ -168,7 +168,7 @@ impl Value {
             }
             Self::Names(width, names) => {
                 let value = b.uint(at, *width);
-                // Of several names for the same bits, the first.
+                // Only the first of several names for the same bits is printed.
                 let is_first = |at: usize, bits: u64| {
                     names.iter().position(|(_, other)| *other == bits) == Some(at)
                 };
@@ -229,7 +229,7 @@ impl Value {
                 if bytes.len() >= *len || bytes.contains(&0) {
                     return Err(o.wrong(&format!("is longer than {} bytes; shorten it", len - 1)));
                 }
-                // As iptables: what was after the text stays.
+                // The bytes after the text remain, as in iptables.
                 b.set(at, &bytes);
                 b.set(at + bytes.len(), &[0]);
             }
@@ -278,7 +278,7 @@ impl Value {
     }
 }
 
-/// `N`, `N:M`, `N:` or `:M`; in this order.
+/// Parses `N`, `N:M`, `N:` or `:M`; the first number must not exceed the last.
 pub(crate) fn range_of(o: &Opt, word: &str, width: usize) -> Result<(u64, u64), Complaint> {
     let (first, last) = ends_of(o, word, width)?;
     if first > last {
@@ -287,7 +287,7 @@ pub(crate) fn range_of(o: &Opt, word: &str, width: usize) -> Result<(u64, u64), 
     Ok((first, last))
 }
 
-/// The same, as the tools take most: a range that ends before it begins matches nothing.
+/// The same without that condition: iptables accepts most ranges that end before they begin, and they match nothing.
 fn ends_of(o: &Opt, word: &str, width: usize) -> Result<(u64, u64), Complaint> {
     let number = |text: &str| number_of(o, text, width);
     let all = u64::MAX >> (64 - 8 * u32::try_from(width).unwrap_or(8).min(8));
@@ -300,7 +300,7 @@ fn ends_of(o: &Opt, word: &str, width: usize) -> Result<(u64, u64), Complaint> {
     })
 }
 
-/// The number of a name, or an error that lists the names.
+/// Looks up the number of a name; the error lists the names.
 pub(crate) fn named(o: &Opt, word: &str, names: &[(&str, u64)]) -> Result<u64, Complaint> {
     let found = names
         .iter()
