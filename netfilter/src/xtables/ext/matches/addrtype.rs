@@ -24,7 +24,7 @@ pub enum LimitIface {
     Out,
 }
 
-/// As in `enum rtn_type`.
+/// Names of the types in the order of `enum rtn_type`.
 #[rustfmt::skip]
 const TYPES: Bits = Bits(&[
     "UNSPEC", "UNICAST", "LOCAL", "BROADCAST", "ANYCAST", "MULTICAST", "BLACKHOLE", "UNREACHABLE", "PROHIBIT",

@@ -2,7 +2,7 @@
 
 use super::super::prelude::*;
 
-/// A comment of at most 255 bytes. It always holds.
+/// A comment of at most 255 bytes. It matches every packet.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[doc(alias = "xt_comment_info")]
 pub struct Comment(pub String);

@@ -9,11 +9,11 @@ use ipnet::IpNet;
 use std::ops::RangeInclusive;
 use wire::{WithAlias, conntrack_value, conntrack_wire};
 
-/// The conntrack state of the packet's connection.
+/// Conditions on the packet's connection in connection tracking.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 #[doc(alias = "xt_conntrack_mtinfo3")]
 pub struct Conntrack {
-    /// `--ctstate`: any of these, in the order of [`ConntrackState`].
+    /// `--ctstate`: any of these states, in the order of [`ConntrackState`].
     pub states: Option<(Not, Vec<ConntrackState>)>,
     /// `--ctproto`
     pub protocol: Option<(Not, u8)>,
@@ -42,19 +42,19 @@ pub enum Direction {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum ConntrackState {
-    /// `INVALID`: belongs to no valid connection.
+    /// `INVALID`: the packet belongs to no valid connection.
     Invalid,
-    /// `NEW`: starts a connection.
+    /// `NEW`: the packet starts a connection.
     New,
-    /// `RELATED`: starts a connection that another one expects.
+    /// `RELATED`: the packet starts a connection that another one expects.
     Related,
-    /// `ESTABLISHED`: belongs to a connection that has seen both directions.
+    /// `ESTABLISHED`: the packet belongs to a connection with packets in both directions.
     Established,
-    /// `UNTRACKED`: exempted by `-j CT --notrack`.
+    /// `UNTRACKED`: the packet was exempted by `-j CT --notrack`.
     Untracked,
-    /// `SNAT`: its source was translated. Not in `-m state`.
+    /// `SNAT`: the source of the connection was translated. Not in `-m state`.
     Snat,
-    /// `DNAT`: its destination was translated. Not in `-m state`.
+    /// `DNAT`: the destination of the connection was translated. Not in `-m state`.
     Dnat,
 }
 
@@ -127,8 +127,8 @@ pub(crate) const KIND: Kind<Conntrack> = Kind {
     parse,
 };
 
-/// `-m state`: since iptables 1.4.16 the same with `XT_CONNTRACK_STATE_ALIAS` set; before, a separate match (`struct xt_state_info`,
-/// `linux/netfilter/xt_state.h`, 4 bytes).
+/// `-m state`: since iptables 1.4.16 the match `conntrack` with `XT_CONNTRACK_STATE_ALIAS`; in older releases a separate match
+/// (`struct xt_state_info`, `linux/netfilter/xt_state.h`, 4 bytes).
 pub(crate) const STATE: Kind<Conntrack> = Kind {
     name: "state",
     forms: |_| forms!["conntrack" 3, "conntrack" 2, "conntrack" 1, "state" 0],
@@ -152,7 +152,7 @@ pub(crate) const STATE: Kind<Conntrack> = Kind {
     },
 };
 
-/// `INVALID`, `ESTABLISHED`, `RELATED` and `NEW`, which both matches number alike.
+/// `INVALID`, `ESTABLISHED`, `RELATED` and `NEW`, which have the same bits in both matches.
 const OLD_STATES: u16 = 0xf;
 const UNTRACKED: u16 = XT_CONNTRACK_STATE_UNTRACKED / XT_STATE_UNTRACKED;
 
@@ -166,7 +166,7 @@ fn encode_state(v: &Conntrack, form: Form, cx: &Context<'_>) -> Encoded {
     }
     let bits = to_bits(&states);
     let untracked = (bits & XT_CONNTRACK_STATE_UNTRACKED) / UNTRACKED;
-    // The old match cannot be inverted, and knows nothing of NAT.
+    // The old match cannot be inverted and has no bits for SNAT and DNAT.
     let fits = !not.0 && bits & !(OLD_STATES | XT_CONNTRACK_STATE_UNTRACKED) == 0;
     let statemask = u32::from(bits & OLD_STATES | untracked);
     Ok(fits.then(|| written(&XtStateInfo { statemask })))

@@ -57,7 +57,7 @@ pub(super) fn value(b: &[u8]) -> Option<IcmpType> {
     let code = match w.code {
         [0, 255] => None,
         [first, last] if first == last => Some(first),
-        // A range of codes cannot be written as options.
+        // No option can represent a range of codes.
         _ => return None,
     };
     Some(IcmpType {
@@ -69,7 +69,7 @@ pub(super) fn value(b: &[u8]) -> Option<IcmpType> {
 
 pub(super) fn parse(o: &Opt, names: &[(&str, u8, Option<u8>)]) -> Result<IcmpType, Complaint> {
     let word = o.word(0);
-    // As the tools: in any case, and what only one name begins with.
+    // As in iptables, case is ignored and an unambiguous prefix is accepted.
     let begins = |name: &str| {
         let start = name.get(..word.len());
         start.is_some_and(|start| start.eq_ignore_ascii_case(word))

@@ -77,7 +77,7 @@ fn encode(v: &Multiport, form: Form, _: &Context<'_>) -> Encoded {
         invert: v.not.0.into(),
     });
     if old {
-        // The beginning of the newer one.
+        // The old structure is the beginning of the new one.
         wire.truncate(size_of::<XtMultiport>());
     }
     Ok(Some(wire))

@@ -3,9 +3,10 @@
 use super::super::prelude::*;
 use std::ops::RangeInclusive;
 
-/// The socket that sent the packet. A packet without a socket does not match, and therefore matches the inverted
-/// form. Only in `OUTPUT` and `POSTROUTING`. The kernel refuses it unless the writer's user namespace owns the
-/// network namespace.
+/// Conditions on the socket that sent the packet.
+///
+/// A packet without a socket does not match, and therefore matches the inverted form. Only in `OUTPUT` and `POSTROUTING`. The
+/// kernel refuses UIDs and GIDs (`EINVAL`) unless the writer's user namespace owns the network namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 #[doc(alias = "xt_owner_match_info")]
 pub struct Owner {

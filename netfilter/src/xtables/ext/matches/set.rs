@@ -1,6 +1,6 @@
-//! `-m set`: `struct xt_set_info_match_v0` to `v4` (`linux/netfilter/xt_set.h`): 32, 4 and 44 bytes.
+//! `-m set`: `struct xt_set_info_match_v0` to `v4` (`linux/netfilter/xt_set.h`): 32 bytes in revision 0, 4 in 1 and 2, 48 in 3 and 4.
 //!
-//! The kernel keeps the set's index, which remains valid when sets are swapped and is reused after one is destroyed;
+//! The kernel stores the index of the set. A swap of sets does not change it, and it is reused after a set is destroyed.
 //! [`Sets`](crate::xtables::Sets) converts between index and name.
 
 use super::super::prelude::*;
@@ -11,13 +11,13 @@ use super::super::prelude::*;
 pub struct SetMatch {
     /// `!`
     pub not: Not,
-    /// The set, and the parts of the packet that are looked up in it.
+    /// The set, and which parts of the packet are looked up.
     pub set: SetRef,
     /// `--return-nomatch`: elements with `nomatch` match.
     pub return_nomatch: bool,
     /// `! --update-counters`: the element's counters are not updated.
     pub keep_counters: bool,
-    /// `! --update-subcounters`: nor those of elements in the sets of a list.
+    /// `! --update-subcounters`: the counters of elements in the member sets of a list are not updated.
     pub keep_subcounters: bool,
     /// `--packets-eq` and similar.
     pub packets: Option<(Compare, u64)>,
@@ -30,7 +30,7 @@ pub struct SetMatch {
 pub struct SetRef {
     /// The set's name, at most 31 bytes.
     pub name: String,
-    /// For each dimension of the set, whether it is the packet's source; 1 to 6.
+    /// For each of the set's 1 to 6 dimensions, whether the packet's source is looked up.
     pub source: Vec<bool>,
 }
 
@@ -64,7 +64,7 @@ pub(crate) const KIND: Kind<SetMatch> = Kind {
     parse,
 };
 
-/// Its number, the number of dimensions, and which of them are sources.
+/// The index of the set, the number of dimensions, and which of them are sources.
 pub(crate) fn set_info(set: &SetRef, not: Not, cx: &Context<'_>) -> Result<XtSetInfo, String> {
     if set.source.is_empty() || set.source.len() > IPSET_DIM_MAX {
         return Err("a set has 1 to 6 dimensions; give src or dst for each".into());
@@ -81,7 +81,7 @@ pub(crate) fn set_info(set: &SetRef, not: Not, cx: &Context<'_>) -> Result<XtSet
     Ok(XtSetInfo { index, dim, flags })
 }
 
-/// The reverse; `None` also when the set no longer exists.
+/// The reverse; `None` also if the set no longer exists.
 pub(crate) fn set_ref(set: XtSetInfo, cx: &Context<'_>) -> Option<SetRef> {
     let XtSetInfo { index, dim, flags } = set;
     if dim == 0 || usize::from(dim) > IPSET_DIM_MAX {
@@ -101,7 +101,7 @@ fn encode(v: &SetMatch, form: Form, cx: &Context<'_>) -> Encoded {
     }
     let mut match_set = set_info(&v.set, v.not, cx)?;
     if form.revision == 0 {
-        // IPSET_SRC and IPSET_DST per dimension; the kernel takes the first zero as the end.
+        // One word per dimension, IPSET_SRC or IPSET_DST; a zero ends the list.
         let mut old = XtSetInfoMatchV0 {
             index: match_set.index,
             ..zeroed()
@@ -213,7 +213,7 @@ fn decode(form: Form, b: &[u8], cx: &Context<'_>) -> Option<SetMatch> {
     Some(v)
 }
 
-/// Revision 0 has a word per dimension. The kernel writes its own representation to the last one.
+/// Decodes revision 0, which has one word per dimension. The kernel writes its own representation to the last word.
 fn old(w: &XtSetInfoMatchV0, cx: &Context<'_>) -> Option<SetMatch> {
     let words = w.flags.iter().take(IPSET_DIM_MAX);
     let words: Vec<u32> = words.copied().take_while(|w| *w != 0).collect();

@@ -3,13 +3,13 @@
 
 use super::super::prelude::*;
 
-/// An open socket would receive the packet. Only in `PREROUTING` and `INPUT`.
+/// Matches if an open socket would receive the packet. Only in `PREROUTING` and `INPUT`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[doc(alias = "xt_socket_mtinfo3")]
 pub struct Socket {
     /// `--transparent`: only sockets with `IP_TRANSPARENT`.
     pub transparent: bool,
-    /// `--nowildcard`: also sockets that listen on any address (revision 2).
+    /// `--nowildcard`: also sockets that are bound to the unspecified address (revision 2).
     pub nowildcard: bool,
     /// `--restore-skmark`: the packet's mark is set to the socket's (revision 3, Linux 4.4).
     pub restore_skmark: bool,

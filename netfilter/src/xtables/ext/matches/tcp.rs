@@ -11,13 +11,13 @@ pub struct Tcp {
     pub sport: Option<(Not, PortRange)>,
     /// `--dport`
     pub dport: Option<(Not, PortRange)>,
-    /// `--tcp-option`: the packet has this TCP option, never 0.
+    /// `--tcp-option`: the packet has the TCP option with this number, 1 to 255.
     pub option: Option<(Not, u8)>,
-    /// `--tcp-flags MASK COMP`: of the flags in the mask exactly those in COMP are set.
+    /// `--tcp-flags MASK COMP`: exactly the flags of COMP are set among those of MASK.
     pub flags: Option<(Not, TcpFlags)>,
 }
 
-/// The two arguments of `--tcp-flags`: the low six bits of the flags byte.
+/// The two arguments of `--tcp-flags`: bits of the flags byte, of which only the low six are allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TcpFlags {
     /// Flags that are compared.
@@ -41,12 +41,12 @@ pub(crate) const KIND: Kind<Tcp> = Kind {
     parse,
 };
 
-/// Both bounds; no condition is every port.
+/// Both bounds of a range; without a condition every port.
 pub(super) fn bounds(ports: Option<&(Not, PortRange)>) -> [u16; 2] {
     ports.map_or([0, u16::MAX], |(_, p)| [*p.0.start(), *p.0.end()])
 }
 
-/// The condition; every port is `None`.
+/// The condition for these bounds; `None` for every port.
 pub(super) fn range(not: bool, [first, last]: [u16; 2]) -> Option<(Not, PortRange)> {
     (not || [first, last] != [0, u16::MAX]).then_some((Not(not), PortRange(first..=last)))
 }
@@ -95,7 +95,7 @@ fn decode(_: Form, b: &[u8], _: &Context<'_>) -> Option<Tcp> {
     })
 }
 
-/// ` --sport P:Q`; every port is printed only if it is inverted: no packet matches then.
+/// Prints ` --sport P:Q`. The range of every port is printed only if it is inverted, in which case no packet matches.
 pub(super) fn ports(
     f: &mut fmt::Formatter<'_>,
     option: &str,
@@ -114,7 +114,7 @@ impl fmt::Display for Tcp {
         if let Some((not, option)) = self.option {
             write!(f, "{not} --tcp-option {option}")?;
         }
-        // Flags outside of the mask that must be set match nothing; the tool cannot print them.
+        // Required flags outside of the mask match no packet; iptables does not print them without a mask.
         if let Some((not, flags)) = self.flags.filter(|(not, flags)| not.0 || flags.mask != 0) {
             write!(f, "{not} --tcp-flags ")?;
             names(f, flags.mask)?;

@@ -1,6 +1,6 @@
 //! `-m bpf` (`struct xt_bpf_info_v1`): a classic BPF program of up to 64 instructions of 8 bytes.
 //!
-//! A pinned program is not read: the kernel wants its descriptor.
+//! Pinned programs are not supported: the kernel needs their file descriptor.
 
 use super::prelude::*;
 

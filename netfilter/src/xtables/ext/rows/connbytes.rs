@@ -1,4 +1,4 @@
-//! `-m connbytes` (`struct xt_connbytes_info`): inverted if the first number is greater than the last.
+//! `-m connbytes` (`struct xt_connbytes_info`). The match is inverted if the first number is greater than the last.
 
 use super::prelude::*;
 
@@ -12,7 +12,7 @@ const COUNT: Code = Code {
         if inverted(b) {
             (first, last) = (last, first);
         }
-        // The tool prints 0:0 as 0, which it reads as every number.
+        // iptables prints 0:0 as 0, which it parses as every number.
         Some(vec![match last {
             u64::MAX => first.to_string(),
             _ => format!("{first}:{last}"),

@@ -1,7 +1,7 @@
-//! `-m hashlimit` (`struct xt_hashlimit_mtinfo3`): a limit of the rate for each address or port.
+//! `-m hashlimit` (`struct xt_hashlimit_mtinfo3`): a rate limit for each address or port.
 //!
-//! A rate in packets is kept as the time between two of them, in microseconds. One in bytes is kept as a cost: the
-//! largest number of 32 bits by the rate in units of 16 bytes.
+//! A packet rate is stored as the time between two packets, in microseconds. A byte rate is stored as a cost:
+//! `u32::MAX / (rate / 16 + 1)`, with the rate in bytes per second.
 
 use super::limit::{read_rate, show_rate};
 use super::prelude::*;
@@ -21,7 +21,7 @@ const RATE_MATCH: u64 = 64;
 /// In the order in which they are printed.
 const MODES: &[(&str, u64)] = &[("srcip", 4), ("srcport", 8), ("dstip", 1), ("dstport", 2)];
 
-/// A period is in microseconds.
+/// The number of periods in a second: a period is stored in microseconds.
 const SCALE: u64 = 1_000_000;
 
 const SIZES: [(&str, u64); 3] = [("m", 1024 * 1024), ("k", 1024), ("", 1)];
@@ -29,13 +29,13 @@ const SIZES: [(&str, u64); 3] = [("m", 1024 * 1024), ("k", 1024), ("", 1)];
 /// `XT_HASHLIMIT_BURST_MAX`
 const MAX_BURST: u64 = 1_000_000;
 
-/// `XT_HASHLIMIT_BURST`, `XT_HASHLIMIT_GCINTERVAL`, and how long entries of limits in bytes live, in milliseconds.
+/// `XT_HASHLIMIT_BURST`, `XT_HASHLIMIT_GCINTERVAL`, and the lifetime of the entries of byte limits, in milliseconds.
 const DEFAULT_BURST: u64 = 5;
 const DEFAULT_GC_INTERVAL: u64 = 1000;
 const EXPIRE_BYTES: u64 = 15_000;
 const EXPIRE_BURST: u64 = 60_000;
 
-/// Numbers of four bytes: option, offset, and the value that is not printed.
+/// Numbers of four bytes: option, offset, and the default, which is not printed.
 const NUMBERS: [(&str, usize, u64); 3] = [
     ("--hashlimit-htable-size", 276, 0),
     ("--hashlimit-htable-max", 280, 0),
@@ -55,10 +55,10 @@ fn bytes_to_cost(bytes: u64) -> u64 {
     u64::from(u32::MAX) / (((bytes >> 4) & 0xffff_ffff) + 1)
 }
 
-/// The rate in bytes, in the largest unit that loses nothing.
+/// The byte rate in the largest unit that represents it without loss.
 fn show_bytes(avg: u64) -> String {
     let rate = cost_to_bytes(avg);
-    // As the tool, which compares 32 bits of it.
+    // As in iptables, only 32 bits of the rate are compared.
     let fits =
         |size: u64| rate >= size && bytes_to_cost(rate & !(size - 1) & u64::from(u32::MAX)) == avg;
     let found = SIZES.iter().find(|(_, size)| *size == 1 || fits(*size));
@@ -124,7 +124,7 @@ fn show(b: &Blob, family: XtFamily) -> Option<Vec<Shown>> {
     Some(all)
 }
 
-/// A number with one of [`SIZES`] after it.
+/// Parses a number with a unit of [`SIZES`].
 fn bytes_of(text: &str) -> Option<u64> {
     let end = text
         .find(|c: char| !c.is_ascii_digit())
@@ -134,12 +134,12 @@ fn bytes_of(text: &str) -> Option<u64> {
     number.parse::<u64>().ok()?.checked_mul(*size)
 }
 
-/// The limit, and the seconds of its unit.
+/// Parses the limit, and returns the seconds of its unit.
 fn read_limit(o: &Opt, b: &mut Blob) -> Result<u64, Complaint> {
     let wrong =
         || o.wrong("is no rate; give N/sec, N/min, N/hour, N/day, or N with b/s, kb/s or mb/s");
     if let Some(bytes) = o.word(0).strip_suffix("b/s") {
-        // The tool lists less than 16 bytes as 0.
+        // iptables prints a rate below 16 bytes per second as 0.
         let cost = bytes_of(bytes).map(bytes_to_cost);
         b.put(AVG, 8, cost.filter(|cost| *cost > 0).ok_or_else(wrong)?);
         b.or(MODE, BYTES);
@@ -226,7 +226,7 @@ fn read(given: &mut Given, b: &mut Blob) -> Result<(), Complaint> {
 }
 
 rows! {
-    // Without `--hashlimit-rate-match` the interval has no meaning, and the tool does not list it.
+    // The interval has no meaning without `--hashlimit-rate-match`, and iptables does not print it then.
     MATCH "hashlimit" { revision: 3, size: 312, rounded: INTERVAL..INTERVAL + 4,
         options: Options::Code { repeated: false, show, read, names: &[
         ("--hashlimit-upto", 1), ("--hashlimit-above", 1), ("--hashlimit", 1), ("--hashlimit-srcmask", 1),

@@ -2,13 +2,13 @@
 
 use super::prelude::*;
 
-/// From 0 to the largest number of 32 bits: every packet.
+/// The range from 0 to `u32::MAX`, which matches every packet.
 const ALL: &[u8] = &[0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff];
 
-/// The last of them.
+/// The end of that range.
 const LAST: &[u8] = &[0xff; 4];
 
-/// `DCCP_PKT_*`; the last stands for every type from 10 on.
+/// `DCCP_PKT_*`; the last entry is every type from 10 on.
 #[rustfmt::skip]
 const DCCP_TYPES: &[(&str, u64)] = &[
     ("REQUEST", 1), ("RESPONSE", 1 << 1), ("DATA", 1 << 2), ("ACK", 1 << 3), ("DATAACK", 1 << 4),
@@ -16,7 +16,7 @@ const DCCP_TYPES: &[(&str, u64)] = &[
     ("INVALID", 0xfc00),
 ];
 
-/// `MASK_*` of `ip6t_ipv6header.h`, by the names of `/etc/protocols`, with those that ip6tables itself knows.
+/// `MASK_*` of `ip6t_ipv6header.h`, with the names of `/etc/protocols` and those of ip6tables.
 #[rustfmt::skip]
 const IPV6_HEADERS: &[(&str, u64)] = &[
     ("hop-by-hop", 128), ("ipv6-opts", 64), ("ipv6-route", 32), ("ipv6-frag", 16), ("ah", 8), ("esp", 4),
@@ -33,7 +33,7 @@ const MH_TYPES: &[(&str, u64)] = &[
     ("hoti", 1), ("coti", 2), ("hot", 3), ("cot", 4), ("bu", 5), ("ba", 6), ("be", 7),
 ];
 
-/// `FIRST:LAST`, printed as numbers and read as numbers or names.
+/// `FIRST:LAST`, printed as numbers and parsed as numbers or names.
 const MH: Code = Code {
     words: 1,
     quote: Quote::Never,
@@ -54,14 +54,14 @@ const MH: Code = Code {
     },
 };
 
-/// `IPT_TTL_*` and `IP6T_HL_*`: 0 equal, 1 not equal, 2 less, 3 greater. The number is the second byte.
+/// `IPT_TTL_*` and `IP6T_HL_*` in the first byte: 0 equal, 1 not equal, 2 less, 3 greater. The number is the second byte.
 const fn mode(names: &'static [&'static str], mode: u64) -> Field {
     field(names, Number(1), 1).is(0, 1, mode)
 }
 
 const NOT_EQUAL: Invert = Invert::Is(Place { at: 0, width: 1 }, 1);
 
-/// An option of `-m srh`: the number at this offset, and the bit in both words of flags.
+/// An option of `-m srh`: the offset of its number, and its bit in both words of flags.
 const fn srh(names: &'static [&'static str], value: Value, at: usize, bit: u64) -> Field {
     field(names, value, at).set(104, 2, bit).not(106, 2, bit)
 }

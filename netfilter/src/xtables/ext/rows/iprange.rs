@@ -20,7 +20,7 @@ const ENDS: Code = Code {
     ..Code::WORD
 };
 
-/// Given and inverted by bits of the flags.
+/// A range, with the bits of the flags that mark it as given and as inverted.
 const fn ends(names: &'static [&'static str], at: usize, given: u8, inverted: u8) -> Field {
     field(names, Value::Code(&ENDS), at)
         .set(64, 1, given as u64)

@@ -1,8 +1,8 @@
-//! `-m limit` (`struct xt_rateinfo`): a token bucket. A rate is kept as the time between two packets, here in 1/10000 second.
+//! `-m limit` (`struct xt_rateinfo`): a token bucket. A rate is stored as the time between two packets, in 1/10000 second.
 
 use super::prelude::*;
 
-/// As printed, as read, and in seconds, from the largest unit on.
+/// Units in descending order: the printed name, the name of which a prefix is parsed, and the seconds.
 const UNITS: [(&str, &str, u64); 4] = [
     ("day", "day", 86_400),
     ("hour", "hour", 3_600),
@@ -10,8 +10,8 @@ const UNITS: [(&str, &str, u64); 4] = [
     ("sec", "second", 1),
 ];
 
-/// A rate in the largest unit without much loss, as `iptables-save` chooses it, and the seconds of the unit. A second has `scale`
-/// parts of the period.
+/// The rate in the largest unit without much loss, chosen as `iptables-save` does, and the seconds of the unit. The period is in
+/// 1/`scale` second.
 pub(super) fn show_rate(period: u64, scale: u64) -> Option<(String, u64)> {
     let worse = |unit: u64| period > unit || unit.checked_div(period) < unit.checked_rem(period);
     let further = UNITS.iter().skip(1);
@@ -21,7 +21,7 @@ pub(super) fn show_rate(period: u64, scale: u64) -> Option<(String, u64)> {
     Some((format!("{count}/{name}"), *seconds))
 }
 
-/// The period of `N/UNIT`, never 0, and the seconds of the unit.
+/// Parses `N/UNIT`: the period, which is not 0, and the seconds of the unit.
 pub(super) fn read_rate(o: &Opt, scale: u64) -> Option<(u64, u64)> {
     let word = o.word(0);
     let (count, unit) = word.split_once('/').unwrap_or((word, "second"));
@@ -36,7 +36,7 @@ pub(super) fn read_rate(o: &Opt, scale: u64) -> Option<(u64, u64)> {
 const SCALE: u64 = 10_000;
 
 const RATE: Code = Code {
-    // The empty text of no rate is not read again: such bytes stay opaque.
+    // A period without a rate has an empty text, which cannot be parsed, so such bytes remain an `Unknown`.
     show: |b, _, _| {
         let rate = show_rate(b.uint(0, 4), SCALE);
         Some(vec![rate.map(|(text, _)| text).unwrap_or_default()])
@@ -51,7 +51,7 @@ const RATE: Code = Code {
 };
 
 rows! {
-    // 3/hour, and XT_LIMIT_BURST.
+    // The defaults: 3/hour, and XT_LIMIT_BURST.
     MATCH "limit" { size: 40, initial: &[(0, &12_000_000u32.to_ne_bytes()), (4, &5u32.to_ne_bytes())], rounded: 0..4 } [
         field(&["--limit"], Value::Code(&RATE), 0),
         field(&["--limit-burst"], Value::Number(4), 4).unless(&5u32.to_ne_bytes()).within(0, 10_000),

@@ -1,12 +1,12 @@
-//! Matches on how the packet came over its link: `-m pkttype` (`linux/netfilter/xt_pkttype.h`), and `-m physdev`
-//! (`linux/netfilter/xt_physdev.h`), the ports of a bridge.
+//! Matches on the link layer: `-m pkttype` (`linux/netfilter/xt_pkttype.h`), and `-m physdev`
+//! (`linux/netfilter/xt_physdev.h`) on the ports of a bridge.
 
 use super::prelude::*;
 use crate::xtables::Interface;
 use crate::xtables::net::{interface_of, interface_wire};
 use crate::xtables::raw::*;
 
-/// `PACKET_*` of `linux/if_packet.h`; the last three are other names, which are read.
+/// `PACKET_*` of `linux/if_packet.h`; the last three names are only parsed.
 const TYPES: &[(&str, u64)] = &[
     ("unicast", 0),
     ("broadcast", 1),
@@ -17,7 +17,7 @@ const TYPES: &[(&str, u64)] = &[
     ("mcast", 2),
 ];
 
-/// A name and its mask.
+/// The name of an interface and its mask.
 const PORT: Code = Code {
     show: |b, at, _| {
         let found = interface_of(b.bytes(at, IFNAMSIZ), b.bytes(at + IFNAMSIZ, IFNAMSIZ))?;
@@ -34,7 +34,7 @@ const PORT: Code = Code {
     ..Code::WORD
 };
 
-/// Given and inverted by bits of the same value.
+/// An option whose bit has the same value in the flags of given and of inverted options.
 const fn bit(names: &'static [&'static str], value: Value, at: usize, bit: u8) -> Field {
     field(names, value, at)
         .set(65, 1, bit as u64)

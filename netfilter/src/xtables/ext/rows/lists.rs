@@ -1,5 +1,5 @@
 //! Matches and targets whose structures end with a list: the options headers and the routing header of IPv6, and the
-//! options of TCP that are removed.
+//! TCP options that a target removes.
 
 use super::prelude::*;
 use crate::address::Address;
@@ -8,7 +8,7 @@ use std::net::Ipv6Addr;
 /// `IP6T_OPTS_OPTSNR` and `IP6T_RT_HOPS`
 const MAX: usize = 16;
 
-/// `TYPE` or `TYPE:LENGTH`, from offset 6 on; their number at 38.
+/// A list of `TYPE` or `TYPE:LENGTH` from offset 6 on; their count is at 38.
 const OPTIONS: Code = Code {
     show: |b, _, _| {
         let count = usize::try_from(b.uint(38, 1)).ok()?.min(MAX);
@@ -35,7 +35,7 @@ const OPTIONS: Code = Code {
     ..Code::WORD
 };
 
-/// Addresses from offset 20 on; their number at 276.
+/// A list of addresses from offset 20 on; their count is at 276.
 const ADDRESSES: Code = Code {
     show: |b, _, _| {
         let count = usize::try_from(b.uint(276, 1)).ok()?.min(MAX);
@@ -60,7 +60,7 @@ const ADDRESSES: Code = Code {
     ..Code::WORD
 };
 
-/// The names that are read; numbers are printed.
+/// Names that are parsed; the numbers are printed.
 const TCP_OPTIONS: &[(&str, u64)] = &[
     ("wscale", 3),
     ("mss", 2),
@@ -70,7 +70,7 @@ const TCP_OPTIONS: &[(&str, u64)] = &[
     ("md5", 19),
 ];
 
-/// `strip_bmap`: a bit for each option, in words of 32 bits.
+/// `strip_bmap`: one bit for each option, in words of 32 bits.
 const STRIPPED: Code = Code {
     show: |b, _, _| {
         let set = (0..256).filter(|n| b.uint(n / 32 * 4, 4) & (1 << (n % 32)) != 0);

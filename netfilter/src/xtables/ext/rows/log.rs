@@ -2,7 +2,7 @@
 
 use super::prelude::*;
 
-/// By number.
+/// The names of the levels 0 to 7.
 const LEVELS: [&[&str]; 8] = [
     &["emerg", "panic"],
     &["alert"],
@@ -30,7 +30,7 @@ const LEVEL: Code = Code {
     ..Code::WORD
 };
 
-/// `XT_NFLOG_F_COPY_LEN`: the length is that of `--nflog-size`, and not of the older option, which the kernel ignores.
+/// `XT_NFLOG_F_COPY_LEN`: the length was given with `--nflog-size`, not with the older `--nflog-range`, which the kernel ignores.
 const COPY_LEN: (Place, u64) = (Place { at: 8, width: 2 }, 1);
 
 const RANGE: Code = Code {

@@ -1,9 +1,9 @@
-//! The registry of matches and targets that are rows: one more is a row here, or a file and a line below.
+//! The registry of matches and targets that are rows. To add one, write a row in the file of its subject, or a new file with a line below.
 //!
 //! Structures are those of `linux/netfilter/xt_NAME.h`, `linux/netfilter_ipv4/ipt_NAME.h` and
 //! `linux/netfilter_ipv6/ip6t_NAME.h`; the texts are those of iptables 1.8.9.
 
-/// What rows are written with.
+/// Names that the files of rows import.
 mod prelude {
     pub(super) use super::super::blob::{Blob, Place};
     pub(super) use super::super::field::{Field, Invert, Quote, Shown, When, field, flag};
@@ -19,8 +19,8 @@ mod prelude {
     pub(super) use crate::xtables::text::{Complaint, Given, Opt};
 }
 
-/// Declares the rows of a file: for each whether it is a match or a target, its name, what differs from [`Row::MATCH`], and its
-/// options in the order in which they are printed.
+/// Declares the rows of a file. Each has `MATCH` or `TARGET`, its name, the fields that differ from [`Row::MATCH`], and its options
+/// in the order in which they are printed.
 macro_rules! rows {
     ($(#[$m:meta])* $($part:ident $name:literal { $($key:ident: $value:expr),* } $([$($option:expr),* $(,)?])?)*) => {
         $(#[$m])*

@@ -5,8 +5,8 @@ use crate::address::Address;
 use ipnet::IpNet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// The first and the last address of `--to NET`, in the structure of the family: `nf_nat_ipv4_multi_range_compat` has
-/// them at 8 and 12, `nf_nat_range` at 4 and 20.
+/// The first and the last address of `--to NET`. Their offsets are 8 and 12 in `nf_nat_ipv4_multi_range_compat` (IPv4), 4 and 20 in
+/// `nf_nat_range` (IPv6).
 const TO: Code = Code {
     show: |b, _, family| {
         let (first, last) = if family == Ip { (8, 12) } else { (4, 20) };
@@ -42,7 +42,7 @@ const PREFIXES: Options = Options::Fields(&[
 ]);
 
 rows! {
-    // One range.
+    // `rangesize` is 1.
     TARGET "NETMAP" { family: Some(Ip), size: 20, initial: &[(0, &1u32.to_ne_bytes())] } [
         field(&["--to"], Value::Code(&TO), 0).set(4, 4, 1).need(),
     ]

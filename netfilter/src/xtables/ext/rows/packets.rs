@@ -2,7 +2,7 @@
 
 use super::prelude::*;
 
-/// `--cluster-local-node N`: bit N-1 of the mask.
+/// `--cluster-local-node N` sets bit N-1 of the mask.
 const LOCAL_NODE: Code = Code {
     read: |o, b, _, _| {
         let node = number_of(o, o.word(0), 1)?;
@@ -15,7 +15,7 @@ const LOCAL_NODE: Code = Code {
     ..Code::WORD
 };
 
-/// A label is printed by its number; the names of `connlabel.conf` are not looked up.
+/// A label is printed as its number; names in `connlabel.conf` are not looked up.
 const LABEL: Code = Code {
     words: 1,
     quote: Quote::Always,
@@ -27,7 +27,7 @@ const LABEL: Code = Code {
     },
 };
 
-/// The name, with its length.
+/// The name of the genre, and its length.
 const GENRE: Code = Code {
     show: |b, _, _| Some(vec![b.text(0, 32)?]),
     read: |o, b, _, _| {
@@ -44,13 +44,13 @@ const GENRE: Code = Code {
 
 const UPTO: Invert = Invert::Flip(Place { at: 20, width: 4 }, 1);
 
-/// What `-m recent` does: one of these bits.
+/// An operation of `-m recent`, with its bit.
 const fn recent(names: &'static [&'static str], bit: u64) -> Field {
     flag(names, 8, 1, bit).not(9, 1, 1)
 }
 
 rows! {
-    // A list of ranges, of which IPv4's address has one.
+    // `unused` is a list of ranges; rows with one IPv4 address have one range.
     #[allow(clippy::single_range_in_vec_init)]
     MATCH "cgroup" { revision: 2, size: 528 } [
         field(&["--path"], Text(512, Quote::Unsafe), 4).set(0, 1, 1).not(2, 1, 1),

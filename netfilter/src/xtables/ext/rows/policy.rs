@@ -1,4 +1,4 @@
-//! `-m policy` (`struct xt_policy_info`): the IPsec policy, up to four elements of 76 bytes, then flags and their number.
+//! `-m policy` (`struct xt_policy_info`): the IPsec policy, up to four elements of 76 bytes, then the flags and the count of elements.
 //!
 //! ```text
 //! element  saddr smask daddr dmask (16 each) | spi reqid (4 each) | proto mode match invert (1 each)
@@ -20,7 +20,7 @@ const OUT: u64 = 2;
 const NONE: u64 = 4;
 const STRICT: u64 = 8;
 
-/// The masks after the four bytes of an IPv4 address. For a host without a prefix the tool sets all of them.
+/// The bytes of the masks after the four of IPv4. iptables sets all of them for an address without a prefix length.
 const MASKS: &[Range<usize>] = &[
     20..32,
     52..64,
@@ -32,7 +32,7 @@ const MASKS: &[Range<usize>] = &[
     280..292,
 ];
 
-/// Bits of `struct xt_policy_spec`, in the order in which iptables prints their options.
+/// Options and their bits of `struct xt_policy_spec`, in the order in which iptables prints them.
 const REQID: (&str, u64) = ("--reqid", 32);
 const SPI: (&str, u64) = ("--spi", 16);
 const PROTO: (&str, u64) = ("--proto", 4);
@@ -119,7 +119,7 @@ fn read(given: &mut Given, b: &mut Blob) -> Result<(), Complaint> {
     Ok(())
 }
 
-/// One option, whose element begins here.
+/// Parses one option of the element at this offset.
 fn one(o: &Opt, family: XtFamily, b: &mut Blob, at: usize) -> Result<(), Complaint> {
     let word = o.word(0);
     let flag = match (o.name(), word) {

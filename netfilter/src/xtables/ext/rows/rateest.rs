@@ -1,5 +1,4 @@
-//! `-m rateest` (`struct xt_rateest_match_info`) and `-j RATEEST` (`struct xt_rateest_target_info`): estimators of rates,
-//! known by a name.
+//! `-m rateest` (`struct xt_rateest_match_info`) and `-j RATEEST` (`struct xt_rateest_target_info`): named rate estimators.
 
 use super::prelude::*;
 
@@ -20,7 +19,8 @@ const MODES: [(&str, u64); 3] = [
     ("--rateest-gt", 3),
 ];
 
-/// Flag, offset, and the option: with the first estimator's difference, with the second's, and without differences.
+/// The flag, the offset of the rate, and the options: for the first estimator with `--rateest-delta`, for the second with it, and
+/// without it.
 const RATES: [(u64, usize, [&str; 3]); 2] = [
     (
         BPS,
@@ -34,10 +34,10 @@ const RATES: [(u64, usize, [&str; 3]); 2] = [
     ),
 ];
 
-/// Between the rate of the first and of the second estimator.
+/// The distance from the rate of the first estimator to that of the second.
 const SECOND: usize = 8;
 
-/// Bits per second; the bytes are kept.
+/// Units in bits per second; the structure stores bytes per second.
 #[rustfmt::skip]
 const UNITS: [(&str, f64); 18] = [
     ("bit", 1.0), ("kibit", 1024.0), ("kbit", 1e3), ("mibit", 1024.0 * 1024.0), ("mbit", 1e6),
@@ -47,7 +47,7 @@ const UNITS: [(&str, f64); 18] = [
     ("tibps", 8.0 * 1024.0 * 1024.0 * 1024.0 * 1024.0), ("tbps", 8e12),
 ];
 
-/// A number and the unit after it, in lower case.
+/// Splits the text into a number and a unit in lower case.
 fn number_and_unit(text: &str) -> Option<(f64, String)> {
     let end = text
         .find(|c: char| !c.is_ascii_digit() && c != '.')
@@ -56,7 +56,7 @@ fn number_and_unit(text: &str) -> Option<(f64, String)> {
     Some((number.parse().ok()?, unit.to_ascii_lowercase()))
 }
 
-/// A whole number that a field of 32 bits can hold, cut off as a conversion in C does.
+/// Truncates to an integer, as a conversion in C does; `None` if it does not fit into 32 bits.
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
 fn whole(value: f64) -> Option<u64> {
     (0.0..=f64::from(u32::MAX))
@@ -164,9 +164,9 @@ fn read(given: &mut Given, b: &mut Blob) -> Result<(), Complaint> {
     Ok(())
 }
 
-/// Microseconds of an interval: a quarter of a second, doubled as often as the number says.
+/// The interval in microseconds: 250 ms << (number + 2).
 fn interval(b: &Blob) -> Option<u64> {
-    // A signed number from -2 to 3.
+    // The number is signed, from -2 to 3.
     let step = b.uint(16, 1).wrapping_add(2) & 0xff;
     (step <= 5).then(|| 250_000 << step)
 }
@@ -182,7 +182,7 @@ fn time_text(time: u64) -> String {
     }
 }
 
-/// Microseconds.
+/// Parses a time, in microseconds.
 fn time_of(o: &Opt) -> Result<f64, Complaint> {
     let time = number_and_unit(o.word(0)).and_then(|(number, unit)| match unit.as_str() {
         "" | "us" | "usec" | "usecs" => Some(number),
@@ -205,7 +205,7 @@ const INTERVAL: Code = Code {
     ..Code::WORD
 };
 
-/// The time constant of the average, as the logarithm of the number of intervals; read after the interval.
+/// The time constant of the average, as the logarithm of the number of intervals; parsed after the interval.
 const EWMA_LOG: Code = Code {
     show: |b, _, _| {
         let log = u32::try_from(b.uint(17, 1)).ok()?;

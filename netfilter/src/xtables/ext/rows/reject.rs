@@ -1,8 +1,8 @@
-//! `-j REJECT` (`struct ipt_reject_info`, `struct ip6t_reject_info`): the answer to the sender, with other numbers in each family.
+//! `-j REJECT` (`struct ipt_reject_info`, `struct ip6t_reject_info`): the answer to the sender, numbered differently in each family.
 
 use super::prelude::*;
 
-/// `enum ipt_reject_with`; the older names after those that are printed.
+/// `enum ipt_reject_with`; the older names, which are only parsed, follow those that are printed.
 #[rustfmt::skip]
 const IP: &[(&str, u64)] = &[
     ("icmp-net-unreachable", 0), ("icmp-host-unreachable", 1), ("icmp-proto-unreachable", 2),

@@ -2,7 +2,7 @@
 
 use super::prelude::*;
 
-/// `chunkmap`, `chunk_match_type`, `flag_info`, `flag_count`
+/// Offsets of `chunkmap`, `chunk_match_type`, `flag_info` and `flag_count`.
 const MAP: usize = 8;
 const MAP_LEN: usize = 256;
 const HOW: usize = 264;
@@ -10,7 +10,7 @@ const FLAG_INFO: usize = 268;
 const FLAG_COUNT: usize = 280;
 const MAX_FLAGS: usize = 4;
 
-/// Type, name, and the letters of its flags from bit 7 to bit 0.
+/// The type, the name, and the letters of its flags from bit 7 to bit 0.
 #[rustfmt::skip]
 const CHUNKS: &[(usize, &str, &str)] = &[
     (0, "DATA", "----IUBE"), (1, "INIT", "--------"), (2, "INIT_ACK", "--------"), (3, "SACK", "--------"),
@@ -58,8 +58,7 @@ const CHUNK_TYPES: Code = Code {
     },
 };
 
-/// The word of the map that has the bit of a type: words of 32 bits, as many as there are types, of which the kernel
-/// uses the first eight.
+/// The offset of the word of `chunkmap` with the bit of a type. The map has 64 words of 32 bits; the kernel uses the first eight.
 fn word_of(kind: usize) -> usize {
     MAP + kind / 32 * 4
 }
@@ -68,7 +67,7 @@ fn is_set(b: &Blob, kind: usize) -> bool {
     b.uint(word_of(kind), 4) & (1 << (kind % 32)) != 0
 }
 
-/// The conditions on the flags of a chunk: a capital letter is a flag that is set.
+/// Prints the conditions on the flags of a chunk: upper case for a set flag, lower case for a clear one.
 fn flags(b: &Blob, kind: usize, letters: &str) -> String {
     let count = usize::try_from(b.uint(FLAG_COUNT, 4))
         .unwrap_or(0)

@@ -1,20 +1,20 @@
-//! `-m statistic` (`struct xt_statistic_info`): a part of the packets.
+//! `-m statistic` (`struct xt_statistic_info`): a random share of the packets, or every n-th packet.
 
 use super::prelude::*;
 
 const MODE: Place = Place { at: 0, width: 2 };
 const FLAGS: Place = Place { at: 2, width: 2 };
-/// The probability in 1/2^31, or the last of every so many packets, counted from 0.
+/// The probability in units of 1/2^31, or the value of `--every` minus 1.
 const EVERY: usize = 4;
 const PACKET: usize = 8;
-/// The initial value of the kernel's counter. iptables repeats the probability in it.
+/// The initial value of the kernel's counter. iptables also writes the probability there.
 const COUNT: usize = 12;
 
 /// `XT_STATISTIC_MODE_NTH`, `XT_STATISTIC_INVERT`
 const NTH: u64 = 1;
 const INVERT: u64 = 1;
 
-/// Probability 1.
+/// The probability 1 in units of 1/2^31.
 const ONE: f64 = 2_147_483_648.0;
 
 fn show(b: &Blob, _: XtFamily) -> Option<Vec<Shown>> {

@@ -12,7 +12,7 @@ fn pattern(b: &Blob) -> &[u8] {
     b.bytes(PATTERN, len)
 }
 
-/// Printed in hexadecimal as a whole, as iptables does.
+/// Whether the pattern is printed as text; as in iptables, any other pattern is printed entirely in hexadecimal.
 fn is_text(pattern: &[u8]) -> bool {
     pattern.iter().all(|byte| (0x20..0x7f).contains(byte)) && pattern.last() != Some(&b'\\')
 }

@@ -1,10 +1,10 @@
-//! Targets whose structures are a few numbers.
+//! Targets whose structures consist of a few numbers.
 
 use super::prelude::*;
 
 const AUDIT: &[(&str, u64)] = &[("accept", 0), ("drop", 1), ("reject", 2)];
 
-/// `MAJOR:MINOR`, as the handle of a qdisc.
+/// `MAJOR:MINOR`, in hexadecimal, as in the handle of a qdisc.
 const CLASS: Code = Code {
     show: |b, _, _| {
         Some(vec![format!(
@@ -27,7 +27,7 @@ const CLASS: Code = Code {
     ..Code::WORD
 };
 
-/// `FIRST:LAST`: the first queue at 0, their number at 2.
+/// `FIRST:LAST`: the first queue is at 0, their count at 2.
 const BALANCE: Code = Code {
     show: |b, _, _| {
         let (first, count) = (b.uint(0, 2), b.uint(2, 2));
@@ -51,7 +51,7 @@ const MSS: Code = Code {
     show: |b, _, _| (b.uint(0, 2) != CLAMP).then(|| vec![b.uint(0, 2).to_string()]),
     read: |o, b, _, family| {
         let mss = number_of(o, o.word(0), 2)?;
-        // What the headers leave of the largest packet.
+        // The limits of iptables: 65535 bytes minus the IP header of 20 or 40 bytes.
         let most = match family {
             Ip => 65_515,
             Ip6 => 65_495,
@@ -65,7 +65,7 @@ const MSS: Code = Code {
     ..Code::WORD
 };
 
-/// The parts of the packet that are hashed; masks of all bits, in one option.
+/// `--hmark-tuple`: each name selects a part of the packet with a mask of all bits. Only `ct`, which has no option of its own, is printed.
 const TUPLE: Code = Code {
     show: |b, _, _| b.has(HMARK, 1 << 12).then(|| vec!["ct".to_owned()]),
     read: |o, b, _, family| {
@@ -96,7 +96,8 @@ const TUPLE: Code = Code {
     ..Code::WORD
 };
 
-/// `IPT_ECN_OP_*`; where the value is, its first bit and the largest one: ECE and CWR are bits of one byte.
+/// The option, its bit of `IPT_ECN_OP_*`, the offset of its value, the lowest bit of the value, and the largest value. ECE and CWR
+/// are bits of one byte.
 const ECN: [(&str, u64, usize, u32, u64); 3] = [
     ("--ecn-tcp-ece", 0x10, 2, 0, 1),
     ("--ecn-tcp-cwr", 0x20, 2, 1, 1),
@@ -143,7 +144,7 @@ const fn hmark(names: &'static [&'static str], value: Value, at: usize, flag: u3
     field(names, value, at).when(When::Set(HMARK, 1 << flag))
 }
 
-/// `IPT_TTL_*` and `IP6T_HL_*`: 0 sets, 1 adds, 2 subtracts the second byte.
+/// `IPT_TTL_*` and `IP6T_HL_*` in the first byte: 0 sets, 1 adds, 2 subtracts the second byte.
 const fn mode(names: &'static [&'static str], mode: u64) -> Field {
     field(names, Number(1), 1).is(0, 1, mode)
 }

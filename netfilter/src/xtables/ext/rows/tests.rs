@@ -1,4 +1,4 @@
-//! Every row: its places are in the structure, and its text leads to its bytes and back.
+//! Tests of every row: its offsets are in the structure, and text and bytes convert into each other without loss.
 
 use super::super::blob::Blob;
 use super::super::row::{Extension, Row};
@@ -69,7 +69,7 @@ fn every_row_comes_back() {
         assert_eq!(shown, format!(" {text}"));
         let row: &Row = Row::find(part, value.name(), *family).unwrap();
         seen.insert(std::ptr::from_ref(row).addr());
-        // Of every other length it is opaque, and so is what no options stand for.
+        // Data of any other length, or that no options can represent, remain an `Unknown`.
         for len in (0..wire.data.len()).step_by(8) {
             let cut = wire.data.get(..len).unwrap();
             assert_eq!(
@@ -97,7 +97,7 @@ fn every_row_comes_back() {
     assert_eq!(missing, Vec::<&str>::new());
 }
 
-/// Another writer's period has a text that stands for one nearby, and stays.
+/// The period that another writer chose is kept, although its text is rounded.
 #[test]
 fn a_rounded_rate_is_kept() {
     let mut data = Blob::zeros(40);
@@ -123,7 +123,7 @@ fn a_rounded_rate_is_kept() {
         revisions: &All,
     };
     assert_eq!(value.wire(&cx).unwrap().data, data.bytes(0, 40));
-    // No period, and what the kernel keeps for itself.
+    // A period of 0, and a field that is private to the kernel.
     for (at, value) in [(0, 0), (16, 1)] {
         let mut data = data.clone();
         data.put(at, 4, value);

@@ -1,4 +1,4 @@
-//! `-m time` (`struct xt_time_info`): dates in seconds since 1970, times of the day in seconds, days as bits.
+//! `-m time` (`struct xt_time_info`): dates in seconds since 1970, times of day in seconds, days as bits.
 
 use super::prelude::*;
 use crate::calendar::civil;
@@ -11,7 +11,7 @@ const WEEKDAYS: u64 = 0xfe;
 
 const NAMES: [&str; 7] = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"];
 
-/// The reverse of [`civil`]; days of a month beyond its end are those of the next, as `mktime(3)` counts them.
+/// The reverse of [`civil`]: days since 1970. A day beyond the end of a month belongs to the next month, as in `mktime(3)`.
 fn days(year: u64, month: u64, day: u64) -> u64 {
     let year = if month <= 2 { year - 1 } else { year };
     let (era, yoe) = (year / 400, year % 400);
@@ -73,7 +73,7 @@ const DATE: Code = Code {
 };
 
 const TIME: Code = Code {
-    // Both times, unless they are the whole day.
+    // Both times are printed unless they are the whole day.
     show: |b, at, _| {
         let is_all = (b.uint(8, 4), b.uint(12, 4)) == (0, DAY - 1);
         (!is_all).then(|| vec![clock(b.uint(at, 4))])
@@ -87,7 +87,7 @@ const TIME: Code = Code {
     ..Code::WORD
 };
 
-/// The bits of a list of days; inverted, all others.
+/// Parses a list of days to bits; if inverted, to the bits of all other days.
 fn read_days(o: &Opt, all: u64, day: impl Fn(&str) -> Option<u32>) -> Result<u64, Complaint> {
     let add = |bits: u64, word: &str| {
         let day = day(word).filter(|day| *day > 0 && all & (1 << day) != 0);
@@ -130,7 +130,7 @@ const WEEK: Code = Code {
         ])
     },
     read: |o, b, _, _| {
-        // iptables compares the first two letters.
+        // iptables compares only the first two letters.
         let day = |word: &str| {
             let named = NAMES
                 .iter()
@@ -145,7 +145,7 @@ const WEEK: Code = Code {
     ..Code::WORD
 };
 
-/// `! DAYS` is the other days, and is printed as those.
+/// `! DAYS` is stored as the list of the other days, which is printed without `!`.
 const OTHERS: Invert = Invert::Code(|_| false);
 
 rows! {

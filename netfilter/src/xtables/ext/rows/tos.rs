@@ -1,11 +1,11 @@
-//! The type of service (`linux/netfilter/xt_dscp.h`, `xt_DSCP.h`), whose upper six bits are the DSCP: `-m dscp` and `-j DSCP`, `-m tos`
-//! and `-j TOS`.
+//! `-m dscp`, `-j DSCP`, `-m tos` and `-j TOS` (`linux/netfilter/xt_dscp.h`, `xt_DSCP.h`): the type of service, whose upper six bits
+//! are the DSCP.
 
 use super::prelude::*;
 
 type Read = fn(&Opt, &mut Blob, usize, XtFamily) -> Result<(), Complaint>;
 
-/// A value, as a number or as the name of its class.
+/// A DSCP, parsed as a number or as the name of a class.
 const DSCP: Code = Code {
     show: |b, _, _| Some(vec![format!("{:#04x}", b.uint(0, 1))]),
     read: |o, b, _, _| {
@@ -63,7 +63,7 @@ fn value_and_mask(o: &Opt) -> Result<[u8; 2], Complaint> {
     }
 }
 
-/// The match has the mask first.
+/// In the structure of the match, the mask precedes the value.
 const MATCHED: Code = Code {
     show: |b, _, _| Some(vec![format!("{:#04x}/{:#04x}", b.uint(1, 1), b.uint(0, 1))]),
     read: |o, b, _, _| {
@@ -83,7 +83,7 @@ const SET: Code = Code {
     ..Code::WORD
 };
 
-/// `--and-tos`, `--or-tos`, `--xor-tos`, which are other words for a value and a mask.
+/// `--and-tos`, `--or-tos` and `--xor-tos`, which are stored as a value and a mask.
 const fn bits(read: Read) -> Code {
     Code { read, ..Code::WORD }
 }

@@ -1,8 +1,8 @@
-//! `-m u32` (`struct xt_u32`): up to 11 tests of 180 bytes, each with up to 11 steps to a number of the packet and up to
-//! 11 ranges that it is compared with.
+//! `-m u32` (`struct xt_u32`): up to 11 tests of 180 bytes. Each loads a number from the packet in up to 11 steps and compares it with
+//! up to 11 ranges.
 //!
 //! ```text
-//! test  steps (number, operator: 8 each) | ranges (first, last: 8 each) | their numbers (1 each)
+//! test  steps (number, operator: 8 each) | ranges (first, last: 8 each) | counts of steps and ranges (1 each)
 //! ```
 
 use super::prelude::*;
@@ -14,7 +14,7 @@ const RANGE_COUNT: usize = 177;
 const TEST_COUNT: usize = 1980;
 const MAX: usize = 11;
 
-/// `XT_U32_*`, between two numbers.
+/// `XT_U32_*`, the operators between two numbers.
 const OPERATORS: [(&str, u64); 4] = [("&", 0), ("<<", 1), (">>", 2), ("@", 3)];
 
 const TESTS: Code = Code {

@@ -1,5 +1,5 @@
-//! `-j CONNMARK`: `struct xt_connmark_tginfo1` and `2` (`linux/netfilter/xt_connmark.h`), 13 and 15 bytes.
-//! Only revision 2 can shift the mark. Since 4.17
+//! `-j CONNMARK`: `struct xt_connmark_tginfo1` and `2` (`linux/netfilter/xt_connmark.h`), 16 bytes each.
+//! Only revision 2 (Linux 4.17) can shift the mark.
 
 use super::super::prelude::*;
 use super::mark::{Xmark, xmark};
@@ -7,34 +7,34 @@ use super::mark::{Xmark, xmark};
 /// `D_SHIFT_LEFT` and `D_SHIFT_RIGHT` of an enum without a name.
 const D_SHIFT_LEFT: u8 = 0;
 const D_SHIFT_RIGHT: u8 = 1;
-/// The kernel refuses more.
+/// The kernel refuses a larger shift.
 const MOST_BITS: u8 = 31;
 
-/// What becomes of the connection's mark.
+/// A change of the connection's mark, or of the packet's mark by the connection's.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[doc(alias = "xt_connmark_tginfo2")]
 pub enum Connmark {
     /// `--set-xmark`
     Set(Xmark),
-    /// `--save-mark`: packet's mark to connection's mark.
+    /// `--save-mark`: copies the packet's mark to the connection.
     Save {
         /// `--nfmask`: bits of the packet's mark.
         nfmask: u32,
         /// `--ctmask`: bits of the connection's mark.
         ctmask: u32,
     },
-    /// `--restore-mark`: connection's mark to packet's mark. Only in `mangle`.
+    /// `--restore-mark`: copies the connection's mark to the packet. Only in `mangle`.
     Restore {
         /// `--nfmask`: bits of the packet's mark.
         nfmask: u32,
         /// `--ctmask`: bits of the connection's mark.
         ctmask: u32,
     },
-    /// One of the others, with the copied mark, or the result of [`Connmark::Set`], shifted by 1 to 31 bits.
+    /// Another variant with a shift by 1 to 31 bits of the copied mark, or of the result of [`Connmark::Set`].
     Shifted(Box<Connmark>, Shift),
 }
 
-/// By how many bits a mark is shifted.
+/// The direction of a shift and the number of bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Shift {
     /// `--left-shift-mark`
@@ -165,7 +165,7 @@ fn parse(given: &mut Given) -> Result<Connmark, Complaint> {
     Ok(Connmark::Shifted(Box::new(change(given)?), shift))
 }
 
-/// All but the shift.
+/// Parses all options but the shift.
 fn change(given: &mut Given) -> Result<Connmark, Complaint> {
     if let Some(xmark) = xmark(given)? {
         return Ok(Connmark::Set(xmark));

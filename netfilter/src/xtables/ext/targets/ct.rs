@@ -12,13 +12,13 @@ pub struct Ct {
     pub notrack: bool,
     /// `--zone`, `--zone-orig`, `--zone-reply`
     pub zone: Option<Zone>,
-    /// `--helper`: at most 15 bytes; empty is none.
+    /// `--helper`: a name of at most 15 bytes; empty for no helper.
     pub helper: String,
-    /// `--timeout`: the name of a policy, at most 31 bytes; empty is none.
+    /// `--timeout`: the name of a timeout policy, at most 31 bytes; empty for no policy.
     pub timeout: String,
-    /// `--ctevents`: bits by `enum ip_conntrack_events`.
+    /// `--ctevents`: one bit for each value of `enum ip_conntrack_events`.
     pub events: u32,
-    /// `--expevents`: bits by `enum ip_conntrack_expect_events`.
+    /// `--expevents`: one bit for each value of `enum ip_conntrack_expect_events`.
     pub expect_events: u32,
 }
 
@@ -46,7 +46,7 @@ pub struct Notrack;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[doc(alias = "XT_CT_ZONE_DIR_ORIG")]
 pub struct Zone {
-    /// The zone; `None` takes it from the packet's mark.
+    /// The zone; `None` for the packet's mark (`--zone mark`).
     pub id: Option<u16>,
     /// Only for this direction.
     pub direction: Option<Direction>,
@@ -71,7 +71,7 @@ pub(crate) const KIND: Kind<Ct> = Kind {
     parse,
 };
 
-/// What else the bytes say remains unknown: iptables does not print it.
+/// A structure with further fields set is an [`Unknown`](super::super::Unknown), because iptables does not print them.
 pub(crate) const NOTRACK: Kind<Notrack> = Kind {
     name: "NOTRACK",
     forms: |_| forms!["CT" 2],
@@ -122,7 +122,7 @@ fn encode(v: &Ct, form: Form, _: &Context<'_>) -> Encoded {
         ..zeroed()
     });
     if form.revision == 0 {
-        // The beginning of the newer one, as long as there is no timeout.
+        // Without a timeout, the old structure is the beginning of the new one.
         wire.truncate(size_of::<XtCtTargetInfo>());
     }
     Ok(Some(wire))
@@ -190,7 +190,7 @@ impl fmt::Display for Ct {
     }
 }
 
-/// The tool tells capital letters apart.
+/// Parses names of events; iptables distinguishes upper and lower case.
 fn events(o: &Opt, known: &Bits) -> Result<u32, Complaint> {
     match o.plain()?.word(0).contains(char::is_uppercase) {
         true => Err(o.wrong("is no event; give lower case")),

@@ -6,7 +6,7 @@ use super::super::prelude::*;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[doc(alias = "xt_mark_tginfo2")]
 pub struct Xmark {
-    /// Inverted after the mask's bits are cleared.
+    /// Bits that are inverted after those of `mask` are cleared.
     pub value: u32,
     /// Bits that are cleared.
     pub mask: u32,
@@ -55,7 +55,7 @@ pub(super) fn xmark(given: &mut Given) -> Result<Option<Xmark>, Complaint> {
         };
         let (value, mask) = match name {
             "--set-xmark" | "--set-mark" => o.plain()?.masked(0)?,
-            // These take no mask.
+            // These options take no mask.
             _ => (o.plain()?.number(0)?, u32::MAX),
         };
         if found.is_some() {

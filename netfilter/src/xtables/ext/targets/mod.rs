@@ -1,4 +1,4 @@
-//! Targets (`-j`). The standard verdicts are no extensions: the rule encodes them.
+//! Targets (`-j`). The standard verdicts are not extensions: the rule encodes them.
 
 pub(crate) mod connmark;
 pub(crate) mod ct;

@@ -1,6 +1,5 @@
-//! `-j REDIRECT`, `MASQUERADE`, `SNAT` and `DNAT` (`linux/netfilter/nf_nat.h`):
-//! `struct nf_nat_ipv4_multi_range_compat`, 20 bytes, where the revision is 0 and the family IPv4;
-//! `struct nf_nat_range`, 40 bytes; and, in revision 2, `struct nf_nat_range2`, 48 bytes.
+//! `-j REDIRECT`, `MASQUERADE`, `SNAT` and `DNAT` (`linux/netfilter/nf_nat.h`): `struct nf_nat_ipv4_multi_range_compat`,
+//! 20 bytes, in revision 0 for IPv4; `struct nf_nat_range2`, 44 bytes, in revision 2; otherwise `struct nf_nat_range`, 40 bytes.
 
 use super::super::prelude::*;
 use std::net::IpAddr;
@@ -10,11 +9,11 @@ use std::ops::RangeInclusive;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 #[doc(alias = "nf_nat_range2")]
 pub struct Nat {
-    /// The new addresses: only SNAT and DNAT.
+    /// The new addresses, only for SNAT and DNAT.
     pub addresses: Option<RangeInclusive<IpAddr>>,
     /// The new ports.
     pub ports: Option<RangeInclusive<u16>>,
-    /// DNAT: the old port that is mapped to the first of `ports`, the next one to the second (revision 2).
+    /// DNAT: the original port that is mapped to the first of `ports`; the next one is mapped to the second (revision 2).
     pub base_port: Option<u16>,
     /// `--random`
     pub random: bool,
@@ -253,7 +252,7 @@ impl Nat {
     }
 }
 
-/// `A[-B][:P[-Q][/BASE]]`, IPv6 addresses with ports in brackets.
+/// Parses `A[-B][:P[-Q][/BASE]]`; IPv6 addresses with ports are in brackets.
 fn destination(o: &Opt, family: XtFamily) -> Result<Nat, Complaint> {
     let mut v = Nat::default();
     let word = o.plain()?.word(0);

@@ -11,12 +11,11 @@ pub struct SetTarget {
     pub add: Option<SetRef>,
     /// `--exist`: an existing element gets the new timeout.
     pub exist: bool,
-    /// `--timeout`, in seconds; `None` is the set's default.
+    /// `--timeout`, in seconds; `None` for the set's default.
     pub timeout: Option<u32>,
     /// `--del-set`
     pub del: Option<SetRef>,
-    /// `--map-set`: copies the element's mark, priority and queue to the packet, according to `map_flags` (revision
-    /// 3).
+    /// `--map-set`: copies the element's mark, priority and queue to the packet, according to `map_flags` (revision 3).
     pub map: Option<SetRef>,
     /// `--map-mark`, `--map-prio`, `--map-queue`: `IPSET_FLAG_MAP_*`.
     pub map_flags: u32,
@@ -98,7 +97,7 @@ fn decode(form: Form, b: &[u8], cx: &Context<'_>) -> Option<SetTarget> {
     })
 }
 
-/// In the place of a set that is not given.
+/// The encoding of a set that is not given.
 const NO_SET: XtSetInfo = XtSetInfo {
     index: IPSET_INVALID_ID,
     dim: 0,

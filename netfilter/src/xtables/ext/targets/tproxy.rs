@@ -4,17 +4,17 @@
 use super::super::prelude::*;
 use std::net::{IpAddr, Ipv4Addr};
 
-/// The local socket that gets the packet.
+/// The local socket that receives the packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[doc(alias = "xt_tproxy_target_info_v1")]
 pub struct Tproxy {
-    /// `--on-port`; 0 keeps the packet's own.
+    /// `--on-port`; 0 for the packet's destination port.
     pub on_port: u16,
-    /// `--on-ip`; the unspecified address of the table's family keeps the packet's own.
+    /// `--on-ip`; the unspecified address of the table's family for the first address of the incoming interface.
     pub on_ip: IpAddr,
-    /// `--tproxy-mark VALUE/`: the mark that is set.
+    /// `--tproxy-mark VALUE/`: bits that are inverted after those of `mask` are cleared.
     pub mark: u32,
-    /// `--tproxy-mark /MASK`: bits that are set.
+    /// `--tproxy-mark /MASK`: bits that are cleared.
     pub mask: u32,
 }
 

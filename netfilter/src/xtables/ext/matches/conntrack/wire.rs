@@ -47,7 +47,7 @@ pub(super) fn conntrack_wire(
                 "{option} {net} is no address of {family}; give one of its family"
             ));
         }
-        // iptables fills the whole mask of a host.
+        // iptables sets all 16 bytes of the mask of a single address.
         let mask = match net.netmask() {
             IpAddr::V4(Ipv4Addr::BROADCAST) => InetAddr::ALL,
             mask => mask.into(),
@@ -86,7 +86,7 @@ pub(super) fn conntrack_wire(
     }))
 }
 
-/// The structure of another revision; what does not fit was refused before.
+/// Converts the structure to that of another revision. Values that do not fit were refused before.
 macro_rules! revision {
     ($w:ident, $($field:ident: $value:expr),*) => {
         Self {

@@ -1,8 +1,8 @@
-//! Texts of rows: as they are printed, as they may be written, and what is refused.
+//! Texts of rows: as they are printed, other accepted spellings, and refused ones.
 
 use crate::xtables::XtFamily::{self, Ip, Ip6};
 
-/// One text at least for every row, as `iptables-save` prints it.
+/// At least one text for every row, as `iptables-save` prints it.
 #[rustfmt::skip]
 pub(super) const TEXTS: &[(XtFamily, &str)] = &[
     (Ip, "-m ah ! --ahspi 7:9"),
@@ -111,7 +111,7 @@ pub(super) const TEXTS: &[(XtFamily, &str)] = &[
     (Ip, "-j TTL --ttl-inc 3"),
 ];
 
-/// What is read and what is printed of it.
+/// Texts that are parsed, and how they are printed.
 #[rustfmt::skip]
 pub(super) const OTHER_TEXTS: &[(XtFamily, &str, &str)] = &[
     (Ip, "-m time ! --weekdays Mon,2 --datestop 2038-01-19T03:14:07", "-m time --weekdays Wed,Thu,Fri,Sat,Sun --datestop 2038-01-19T03:14:07"),
@@ -120,7 +120,7 @@ pub(super) const OTHER_TEXTS: &[(XtFamily, &str, &str)] = &[
     (Ip, "-m connlimit ! --connlimit-upto 3", "-m connlimit --connlimit-above 3 --connlimit-mask 32 --connlimit-saddr"),
     (Ip, "-m limit", "-m limit --limit 3/hour"),
     (Ip, "-m limit --limit 5", "-m limit --limit 5/sec"),
-    // As iptables-save prints the period of 199/10000 seconds.
+    // iptables-save prints the period of 199/10000 seconds in this way.
     (Ip, "-m limit --limit 3015/min", "-m limit --limit 50/sec"),
     (Ip, "-m statistic --mode nth --every 3", "-m statistic --mode nth --every 3 --packet 0"),
     (Ip, "-m hashlimit --hashlimit-upto 15b/s --hashlimit-name c", "-m hashlimit --hashlimit-upto 0b/s --hashlimit-name c"),
@@ -143,7 +143,7 @@ pub(super) const OTHER_TEXTS: &[(XtFamily, &str, &str)] = &[
     (Ip, "-j TCPOPTSTRIP --strip-options mss,md5", "-j TCPOPTSTRIP --strip-options 2,19"),
 ];
 
-/// What is refused, and a part of the reason.
+/// Texts that are refused, and a part of the error.
 #[rustfmt::skip]
 pub(super) const WRONG: &[(XtFamily, &str, &str)] = &[
     (Ip, "-m hl --hl-eq 3", "not a match"),
@@ -230,12 +230,12 @@ pub(super) const WRONG: &[(XtFamily, &str, &str)] = &[
     (Ip6, "-j REJECT --reject-with icmp-net-unreachable", "icmp6-no-route"),
     (Ip, "-j REJECT --reject-with no-route", "tcp-reset"),
     (Ip, "-m state --state SNAT", "no state"),
-    // The tools read the two as 0.0.0.10/8.
+    // iptables parses the address of these two as 0.0.0.10/8.
     (Ip, "-j NETMAP --to 10/8", "no IPv4 address"),
     (Ip, "-m conntrack --ctorigsrc 10/8", "no IPv4 address"),
     (Ip, "-j NETMAP --to 10.0.0.0/255.0.255.0", "prefix"),
     (Ip, "-j NETMAP --to 10.0.0.0/33", "longer"),
-    // Of two zones the tools take one, with the direction of the other.
+    // iptables uses one of two zones, with the direction of the other.
     (Ip, "-j CT --zone-orig 2 --zone 1", "exclude each other"),
     (Ip, "-j CT --zone-orig 2 --zone-reply 3", "exclude each other"),
     (Ip, "-j MARK --xor-mark 5/1", "no number"),
