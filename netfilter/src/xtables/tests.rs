@@ -12,7 +12,7 @@ fn net(text: &str) -> IpNet {
     text.parse().unwrap()
 }
 
-/// Every condition, match and target, plain and inverted, with a chain that accepts it.
+/// Every condition, match and target, with and without `!`, in a table and chain that accepts it.
 fn samples() -> Vec<(&'static str, &'static str, Rule, &'static str)> {
     let rule = Rule::builder;
     let ports = |first, last| PortRange(first..=last);
@@ -206,7 +206,7 @@ fn a_ruleset_is_the_text_of_both_programs() {
 // matrix: every
 #[test]
 fn the_real_tool_prints_what_we_print() {
-    // The rules name user ids, and in a user namespace only mapped ones can be named.
+    // The rules contain user ids; a user namespace accepts only ids that are mapped in it.
     let first = std::fs::read_to_string("/proc/self/uid_map").unwrap();
     if !first.contains("4294967295") {
         eprintln!("skipped: /proc/self/uid_map says that this is not the first user namespace");

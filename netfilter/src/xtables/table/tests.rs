@@ -1,4 +1,4 @@
-//! Blobs without a kernel: encoding and decoding lose nothing, and no input does any harm.
+//! Tests of blobs without a kernel: encoding and decoding lose nothing, and no input causes a panic.
 
 use super::*;
 use crate::xtables::ext::{All, Context};
@@ -65,7 +65,7 @@ fn what_is_written_is_read_alike() {
         let (written, ended) = written(&table.name, &info, &blob.bytes, &cx);
         ended.unwrap();
         assert_eq!(written, table.table().to_string());
-        // Encoded again from the bytes: nothing moves, and every entry is recognized.
+        // Encoding the decoded table gives the same bytes, and every entry refers to its old one.
         let again = read.encode(&cx).unwrap();
         assert_eq!(again.bytes, blob.bytes);
         let all: Vec<Option<usize>> = (0..blob.old.len()).map(Some).collect();
@@ -90,12 +90,12 @@ fn loops_and_dead_ends_are_refused() {
     let e = check("-A INPUT -j NOWHERE\n").unwrap_err().to_string();
     assert!(e.contains("no chain NOWHERE"), "{e}");
     assert!(check("-A A -j INPUT\n").is_err());
-    // No packet gets there: the kernel accepts it, so it must not prevent writing.
+    // The kernel accepts a loop that no packet reaches, so it must not prevent writing.
     assert!(check("-A A -j B\n-A B -j A\n").is_ok());
     assert!(check("-A INPUT -j A\n-A INPUT -j B\n-A A -j B\n").is_ok());
 }
 
-/// A blob and its description.
+/// Tables, their blobs, and the descriptions of the blobs.
 fn blobs() -> Vec<(Layout, Info, Vec<u8>)> {
     let sets = Interned::default();
     let encode = |table: Layout| {
@@ -111,7 +111,7 @@ fn blobs() -> Vec<(Layout, Info, Vec<u8>)> {
     tables().into_iter().map(encode).collect()
 }
 
-/// All pieces of the text, and how it ended.
+/// The text of a table as it is printed in pieces, and the result.
 fn written(
     name: &str,
     info: &Info,
@@ -128,7 +128,7 @@ fn written(
     (all, ended)
 }
 
-/// For any input: an error, or values that can be printed and encoded again.
+/// Checks that any input gives an error, or values that can be printed and encoded again.
 fn survives(table: &Layout, info: Info, bytes: Vec<u8>) {
     let sets = Interned::default();
     let cx = Context {

@@ -1,6 +1,6 @@
 //! The text of `iptables-restore` as values.
 //!
-//! [`Script::parse`] parses all of it before anything is executed: a syntax error has its line and column.
+//! [`Script::parse`] parses the whole text before anything is executed; a syntax error has a line and a column.
 //! [`plan_restore`](super::plan_restore) turns a script into a change.
 
 mod loadable;
@@ -17,10 +17,10 @@ pub use restore::{Command, Place, Script, ScriptTable};
 use std::borrow::Cow;
 use std::fmt;
 
-/// Characters of a word or a rule in a message.
+/// The largest number of characters of a word or a rule in a message.
 const SHOWN: usize = 200;
 
-/// The beginning of a text from outside, for a message.
+/// The beginning of a text of untrusted length, for a message.
 pub(super) fn shorten(text: &str) -> Cow<'_, str> {
     let end = text.char_indices().nth(SHOWN).map(|(at, _)| at);
     match end.and_then(|end| text.get(..end)) {

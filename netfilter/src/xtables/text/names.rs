@@ -1,7 +1,7 @@
-//! Long options, which may be abbreviated: `--to-port` is `--to-ports` unless another option has this prefix.
+//! Abbreviated long options: `--to-port` is `--to-ports` unless another option has this prefix.
 //!
-//! The tools parse them with `getopt_long(3)`: an exact name has precedence, else the only name with the given
-//! prefix. The names are those of the tool and of the matches and the target that were named before.
+//! iptables parses options with `getopt_long(3)`: an exact name has precedence over the only name with the given prefix. The names are
+//! those of iptables itself, and of the matches and the target that precede the option in the line.
 
 use super::options::{Complaint, complain};
 use super::words::Word;
@@ -46,11 +46,10 @@ const OWN: [(&str, &str); 34] = [
     ("--zero", "-Z"),
 ];
 
-/// ip6tables has no option for fragments.
+/// The option for fragments, which ip6tables does not have.
 const FRAGMENTS: (&str, &str) = ("--fragments", "-f");
 
-/// Options that the kernel has for a target and the tools (1.8.9) have no word for: written out they are taken, and no
-/// abbreviation means them.
+/// Options of targets that the kernel supports and iptables 1.8.9 lacks. weir accepts their full names, and no abbreviation of them.
 const ONLY_WHOLE: [(&str, &str); 4] = [
     ("REDIRECT", "--random-fully"),
     ("REDIRECT", "--persistent"),
@@ -58,7 +57,7 @@ const ONLY_WHOLE: [(&str, &str); 4] = [
     ("DNAT", "--random-fully"),
 ];
 
-/// What a name stands for.
+/// The result of looking up a name or prefix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Found {
     /// Exactly this name.
@@ -115,18 +114,18 @@ pub(super) fn find(given: &str, names: impl Iterator<Item = &'static str>) -> Fo
     }
 }
 
-/// Whether `given` may stand for an option of a match or target.
+/// Whether `given` may be an abbreviation of this option of a match or target.
 pub(super) fn may_be(given: &str, extension: &str, option: &str) -> bool {
     given == option || !ONLY_WHOLE.contains(&(extension, option))
 }
 
-/// The tool's own long options.
+/// The long options of `iptables` or `ip6tables` itself.
 pub(super) fn own(family: XtFamily) -> impl Iterator<Item = &'static str> {
     let fragments = (family == XtFamily::Ip).then_some(FRAGMENTS);
     OWN.into_iter().chain(fragments).map(|(long, _)| long)
 }
 
-/// The short option of a long one of the tool; the name itself for an option of an extension.
+/// The short option for a long option of iptables itself; the same name for an option of an extension.
 pub(super) fn short(name: &str) -> &str {
     let mut all = OWN.iter().chain([&FRAGMENTS]);
     match all.find(|(long, _)| *long == name) {
@@ -135,7 +134,7 @@ pub(super) fn short(name: &str) -> &str {
     }
 }
 
-/// The family that a word restricts its line to (`-4`, `--ipv6`), as in a text for both tools.
+/// The family to which a word (`-4`, `--ipv6`) restricts its line, in a text for both iptables and ip6tables.
 pub(super) fn family(word: &Word) -> Option<XtFamily> {
     match short(&word.text) {
         _ if word.quoted => None,

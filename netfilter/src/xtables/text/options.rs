@@ -1,4 +1,4 @@
-//! The options of one match or target, as given.
+//! The options of one match or target as they were given, and the notations of their arguments.
 
 use super::shorten;
 use crate::xtables::{Interface, Network, Not, PortRange, Protocol, XtFamily};
@@ -40,7 +40,7 @@ pub(crate) struct Opt {
 }
 
 impl Given {
-    /// Options that were printed, to be read again.
+    /// Printed options, for parsing them again.
     pub(crate) fn of(family: XtFamily, name: &str, options: Vec<Opt>) -> Self {
         Self {
             family,
@@ -136,7 +136,7 @@ impl Opt {
         self.words.get(n).map_or("", String::as_str)
     }
 
-    /// Refuses `!` before options that cannot be inverted.
+    /// Refuses `!` before this option.
     pub(crate) fn plain(&self) -> Result<&Self, Complaint> {
         match self.not {
             Not(false) => Ok(self),
@@ -154,7 +154,7 @@ impl Opt {
         complain(self.column, message)
     }
 
-    /// Decimal, or hexadecimal with `0x`.
+    /// Parses the n-th argument as a number: decimal, or hexadecimal with `0x`.
     pub(crate) fn number<T: TryFrom<u64>>(&self, n: usize) -> Result<T, Complaint> {
         self.number_in(
             self.word(n),
@@ -162,7 +162,7 @@ impl Opt {
         )
     }
 
-    /// The number in a part of an argument; `why` is the reason for others.
+    /// Parses a part of an argument as a number; `why` is the error for any other text.
     pub(crate) fn number_in<T: TryFrom<u64>>(&self, text: &str, why: &str) -> Result<T, Complaint> {
         if is_octal(text) {
             let why = format!("iptables reads {text} as octal; write it in decimal, or with 0x");
@@ -191,7 +191,7 @@ impl Opt {
         self.ordered(*ports.start(), *ports.end()).map(PortRange)
     }
 
-    /// The same in any order.
+    /// The same, without the condition that the first port does not exceed the last.
     pub(crate) fn ends(&self, text: &str) -> Result<PortRange, Complaint> {
         let (first, last) = match text.split_once(':') {
             None => (self.port(text)?, self.port(text)?),
@@ -248,15 +248,15 @@ impl Opt {
             })
     }
 
-    /// `ADDRESS`, `ADDRESS/PREFIX` or `ADDRESS/MASK`, with a mask that is a prefix. The host's bits remain.
+    /// `ADDRESS`, `ADDRESS/LENGTH` or `ADDRESS/MASK`, with a mask that is a prefix. The host bits are kept.
     pub(crate) fn network(&self, n: usize, family: XtFamily) -> Result<IpNet, Complaint> {
         let (address, mask) = self.address_and_mask(self.word(n), family)?;
         IpNet::with_netmask(address, mask)
             .map_err(|_| self.wrong("has no mask that is a prefix; give ADDRESS/LENGTH"))
     }
 
-    /// The same with any mask, for `-s` and `-d`. Only there the first bytes of an address of IPv4 are a whole one: `0/0`,
-    /// `10/8`. In other options the tools read `10/8` as 0.0.0.10/8, and weir refuses it; `0/0` is the same in all.
+    /// The same with any mask, for `-s` and `-d`. Only these options complete a partial IPv4 address with zeros, as in `10/8`. In other
+    /// options iptables parses `10/8` as 0.0.0.10/8, and weir refuses it; `0/0` has the same meaning in all options.
     pub(crate) fn masked_network(
         &self,
         text: &str,
@@ -298,7 +298,7 @@ impl Opt {
     }
 }
 
-/// Decimal, or hexadecimal with `0x`; without a sign after that.
+/// Parses a decimal number, or a hexadecimal one with `0x` and no sign after it.
 pub(crate) fn number(text: &str) -> Option<u64> {
     match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
         Some(hex) if hex.starts_with('+') => None,
@@ -308,7 +308,7 @@ pub(crate) fn number(text: &str) -> Option<u64> {
     }
 }
 
-/// Whether `strtoul(3)`, with which the tools read numbers, would take it for octal.
+/// Whether `strtoul(3)`, which iptables uses, would parse the number as octal.
 fn is_octal(text: &str) -> bool {
     text.len() > 1 && text.starts_with('0') && text.bytes().all(|b| b.is_ascii_digit())
 }

@@ -1,4 +1,4 @@
-//! Tables and commands: the input of `iptables-restore`.
+//! The tables and commands in the input of `iptables-restore`.
 
 use super::options::{Complaint, complain};
 use super::words::{Word, words};
@@ -9,32 +9,32 @@ use crate::xtables::{Policy, Rule, XtFamily};
 use std::fmt;
 use weir_netlink::attr::bytes_of;
 
-/// A whole script of one family.
+/// A whole script for one family.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Script {
-    /// `iptables-restore` or `ip6tables-restore`.
+    /// Whether the script is for `iptables-restore` or `ip6tables-restore`.
     pub family: XtFamily,
-    /// In the order of the text; a table may occur several times.
+    /// The tables in the order of the text; a table may occur several times.
     pub tables: Vec<ScriptTable>,
 }
 
-/// From `*NAME` to `COMMIT`
+/// The lines from `*NAME` to `COMMIT`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScriptTable {
     /// `filter`, `nat`, `mangle`, `raw` or `security`.
     pub name: String,
-    /// The commands, with the place of each.
+    /// The commands and their positions.
     pub commands: Vec<(Place, Command)>,
 }
 
-/// Where a command is in the text, for messages; counted from 1.
+/// The position of a command in the text, for messages; counted from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// The line.
     pub line: usize,
-    /// In characters: where its chain is named, or the command itself without one.
+    /// The column of the chain's name, in characters; of the command if it names no chain.
     pub column: usize,
-    /// Where the number of a rule is given; as `column` without one.
+    /// The column of the rule number; equal to `column` if there is none.
     pub number: usize,
 }
 
@@ -54,22 +54,22 @@ pub enum Command {
     DeleteAt(String, usize),
     /// `-R`: the rule at this position, counted from 1.
     Replace(String, usize, Rule),
-    /// `-F`: the rules of a chain, or of all chains.
+    /// `-F`: deletes the rules of a chain, or of all chains.
     Flush(Option<String>),
     /// `-N`
     NewChain(String),
-    /// `-X`: an unused empty user chain, or all of them.
+    /// `-X`: deletes an unused empty user chain, or all of them.
     DeleteChain(Option<String>),
     /// `-P`
     Policy(String, Policy),
-    /// `-E`: a user chain gets another name; rules that jump to it follow.
+    /// `-E`: renames a user chain; jumps to it refer to the new name.
     RenameChain(String, String),
-    /// `-Z`: the counters of a chain, or of all chains; or of the rule at this position of a chain, counted from 1.
+    /// `-Z`: resets the counters of all chains, of a chain, or of the rule at this position of a chain, counted from 1.
     Zero(Option<String>, Option<usize>),
 }
 
 impl Script {
-    /// Parses a script. Counters, in `[P:B]` and in `-c`, are ignored.
+    /// Parses a script. Counters (`[P:B]` and `-c`) are ignored.
     ///
     /// # Errors
     /// The first line with a syntax error.
@@ -112,7 +112,7 @@ impl Script {
             return Err(complain(1, "the line holds a zero byte; remove it"));
         }
         let Some(table) = open else {
-            // Spaces may follow the asterisk, as the iptables project writes it.
+            // Spaces may follow the asterisk: files of the iptables project contain them.
             let name = line.trim_end().strip_prefix('*').map(str::trim_start);
             let name =
                 name.ok_or_else(|| complain(1, "commands come after a line with *TABLE; add one"))?;
@@ -166,7 +166,7 @@ fn declare(rest: &str, family: XtFamily) -> Result<Command, Complaint> {
             "give :CHAIN POLICY, with - for the policy of a user chain",
         ));
     };
-    // The colon is counted as a column.
+    // The colon occupies a column.
     let shifted = |c: Complaint| Complaint {
         column: c.column + 1,
         ..c
@@ -202,7 +202,7 @@ fn parse_policy(word: &Word) -> Result<Policy, Complaint> {
     }
 }
 
-/// A chain with the name of a target could not be jumped to: `-j` takes the target.
+/// Checks the name of a new chain. No rule could jump to a chain with the name of a target, because `-j` selects the target.
 fn new_chain(word: &Word, family: XtFamily) -> Result<String, Complaint> {
     let name = chain_name(word)?;
     if loadable::is_target(&name, family) {
@@ -223,7 +223,7 @@ fn chain_name(word: &Word) -> Result<String, Complaint> {
     Ok(name.clone())
 }
 
-/// The commands of a line, none if it is for the other family; `place` becomes theirs.
+/// Parses the commands of a line, none if it is for the other family, and stores their position in `place`.
 fn command(line: &str, family: XtFamily, place: &mut Place) -> Result<Vec<Command>, Complaint> {
     let mut words = words(line)?;
     if words.first().is_some_and(|w| is_counters(&w.text)) {
@@ -293,7 +293,7 @@ fn command(line: &str, family: XtFamily, place: &mut Place) -> Result<Vec<Comman
                 return Ok(Vec::new());
             };
             if let ("-D", Some(n)) = (name, index) {
-                // The family is no part of a rule.
+                // Only options for the family may follow the number.
                 return match rest.iter().all(|w| names::family(w).is_some()) {
                     true => Ok(vec![Command::DeleteAt(chain, n)]),
                     false => Err(complain(end, "-D takes a place or a rule; leave one out")),
@@ -308,7 +308,7 @@ fn command(line: &str, family: XtFamily, place: &mut Place) -> Result<Vec<Comman
                     .into_iter()
                     .map(|r| Command::Delete(chain.clone(), r))
                     .collect()),
-                // Each further rule is inserted before the previous one, as the tool does.
+                // Each further rule is inserted before the previous one, as in iptables.
                 ("-I", n) => {
                     let n = n.unwrap_or(1);
                     Ok(rules
@@ -343,8 +343,8 @@ fn command(line: &str, family: XtFamily, place: &mut Place) -> Result<Vec<Comman
     }
 }
 
-/// Index of the command, and its short name. A rule's own options may precede it, as in `-m tcp -p tcp -A INPUT`. An
-/// exact name has precedence over an abbreviation, which may be an option of a match.
+/// The index of the command, and its short name. Options of the rule may precede it, as in `-m tcp -p tcp -A INPUT`. An exact name has
+/// precedence over an abbreviation, which may be an option of a match.
 fn find_command(words: &[Word], family: XtFamily) -> Option<(usize, &'static str)> {
     let find = |name: &dyn Fn(&str) -> Option<&'static str>| {
         let mut found = words.iter().enumerate().filter(|(_, w)| !w.quoted);

@@ -9,7 +9,7 @@ use crate::xtables::ext::{ONE_OR_NONE, Part};
 use crate::xtables::target::VERDICTS;
 use crate::xtables::{Match, Network, Not, Protocol, Rule, Target, XtFamily};
 
-/// More matches, of 32 bytes at least, do not fit into the 65,535 bytes of a rule.
+/// The largest number of matches: a match has at least 32 bytes, and a rule at most 65,535.
 const MOST: usize = 65_535 / 32;
 
 /// A loaded match or target, whose options may follow.
@@ -21,11 +21,11 @@ struct Loaded {
 /// The state of the parser of one line.
 struct Reader<'a> {
     family: XtFamily,
-    /// Whose rule it is.
+    /// The chain of the rule.
     chain: &'a str,
     words: std::iter::Peekable<std::slice::Iter<'a, Word>>,
     rule: Rule,
-    /// `-s A,B` creates one rule per address. Read when the family of the line is known, which may come behind.
+    /// `-s A,B` creates one rule per address. Parsed at the end of the line, because the family may follow.
     sources: Option<Opt>,
     destinations: Option<Opt>,
     loaded: Vec<Loaded>,
@@ -33,7 +33,7 @@ struct Reader<'a> {
     end: usize,
 }
 
-/// The rules of these words: several if `-s` or `-d` lists several addresses; `None`: they are for the other family.
+/// Parses these words: several rules if `-s` or `-d` lists several addresses; `None` if they are for the other family.
 pub(super) fn rules(
     words: &[Word],
     family: XtFamily,
@@ -52,7 +52,7 @@ pub(super) fn rules(
     };
     while let Some(word) = reader.words.next() {
         match names::family(word) {
-            // The tools read no further either.
+            // iptables does not parse the rest of the line either.
             Some(of) if of != family => return Ok(None),
             Some(_) => {}
             None => reader.option(word)?,
@@ -128,11 +128,11 @@ impl<'a> Reader<'a> {
                 once(&o, self.rule.target.is_none() && !self.has_target())?;
                 self.target(o.plain()?)?;
             }
-            // Counters of this rule; weir does not set them.
+            // The counters of this rule, which weir does not set.
             "-c" => self.take(&mut o, 2)?,
-            // There is nothing more to tell.
+            // A restore has no verbose output.
             "-v" => {}
-            // The caller handles the lock.
+            // The caller acquires the lock.
             "-w" => {
                 if self
                     .words
@@ -165,7 +165,7 @@ impl<'a> Reader<'a> {
         Ok(found.only(given, column)?.unwrap_or(given))
     }
 
-    /// As the tool, refuses the interface that packets of the chain do not have.
+    /// Refuses, as iptables does, an interface that the packets of the chain do not have.
     fn has_interface(&self, o: &Opt, without: [&str; 2]) -> Result<(), Complaint> {
         match without.contains(&self.chain) {
             false => Ok(()),
@@ -198,7 +198,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Each network of an option, or none at all.
+    /// Each network of the option; one `None` without the option.
     fn networks(&self, o: Option<&Opt>) -> Result<Vec<Option<(Not, Network)>>, Complaint> {
         let Some(o) = o else {
             return Ok(vec![None]);
@@ -276,7 +276,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// An option of the extension that was loaded last and has it, else of the implied match of the protocol.
+    /// Adds an option to the extension that was loaded last and has it, else to the match that the protocol implies.
     fn extension(&mut self, mut o: Opt) -> Result<(), Complaint> {
         let mut found = self
             .loaded
@@ -380,7 +380,7 @@ impl<'a> Reader<'a> {
         Ok(rules)
     }
 
-    /// Without a protocol that has ports, the kernel translates the addresses only.
+    /// Refuses ports without a protocol that has them: the kernel would translate only the addresses.
     fn check_ports(&self, target: &Target, given: &Given) -> Result<(), Complaint> {
         let (Target::Redirect(nat)
         | Target::Masquerade(nat)
@@ -396,7 +396,7 @@ impl<'a> Reader<'a> {
         Err(given.lacks("-p tcp, udp, sctp or dccp for its ports"))
     }
 
-    /// The kernel refuses these without their protocol, with `EINVAL` and no text.
+    /// Refuses a match without its protocol: the kernel returns `EINVAL` without a reason.
     fn check_protocol(&self, value: &Match, given: &Given) -> Result<(), Complaint> {
         let needs = match value {
             Match::Tcp(_) => Protocol::TCP,
@@ -417,10 +417,10 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The protocols whose ports the tools let targets translate, in either family.
+/// The protocols with which iptables accepts ports of a NAT target, in either family.
 const WITH_PORTS: [u8; 5] = [6, 17, 132, 33, 1];
 
-/// Every address is no condition.
+/// Whether the network restricts the rule; a network of every address does not.
 fn matters(net: &(Not, Network)) -> bool {
     net.0.0 || !net.1.is_any()
 }

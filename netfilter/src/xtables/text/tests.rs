@@ -44,7 +44,7 @@ fn each_command_is_read() {
         ("--zero", "-Z"),
         ("-Z INPUT", "-Z INPUT"),
         ("-Z INPUT 2", "-Z INPUT 2"),
-        // A chain that could not be made may be there all the same.
+        // Such a chain cannot be created here, but may exist.
         ("-F ACCEPT", "-F ACCEPT"),
         ("-X LOG", "-X LOG"),
         (":INPUT DROP [3:4]", "-P INPUT DROP"),
@@ -61,7 +61,7 @@ fn each_command_is_read() {
             "-A C -m state --state new,INVALID",
             "-A C -m state --state INVALID,NEW",
         ),
-        // The protocol implies its match.
+        // The protocol implies the match.
         ("-A C -p esp --espspi 5", "-A C -p esp -m esp --espspi 5"),
         ("-A C -p sctp --dport 5", "-A C -p sctp -m sctp --dport 5"),
         ("-A C -s 0/0 -d 10/8 -j C", "-A C -d 10.0.0.0/8 -j C"),
@@ -87,7 +87,7 @@ fn each_command_is_read() {
             "-A C -m conntrack --ctstate=NEW --fragm",
             "-A C -f -m conntrack --ctstate NEW",
         ),
-        // The tool's own --source, not --source-port: the match is not loaded yet.
+        // `--so` is `--source` of iptables itself, not `--source-port`: the match is not loaded yet.
         ("-A C -p tcp --so 1.1.1.1", "-A C -s 1.1.1.1/32 -p tcp"),
         (
             "-A C -d 10.0.0.0/255.255.0.0 -m limit --limit 7/min",
@@ -98,7 +98,7 @@ fn each_command_is_read() {
     }
 }
 
-/// One text may be for both tools: each passes over the lines of the other, and reads nothing behind the word that says so.
+/// A text may be for both families. Lines for the other family are skipped, and the words after the option that names it are not parsed.
 #[test]
 fn lines_of_the_other_family_are_passed_over() {
     let commands = |family, line: &str| {
@@ -204,7 +204,7 @@ fn an_error_names_its_place() {
     assert_eq!((e.line, e.column), (2, 1));
 }
 
-/// Whatever is in a line: the message shows its beginning, and is made without reading a rule that no kernel takes.
+/// A message shows only the beginning of a long line. The parser stops before a rule exceeds what any kernel accepts.
 #[test]
 fn messages_are_short() {
     let long = "x".repeat(1 << 20);
@@ -225,7 +225,7 @@ fn messages_are_short() {
     }
 }
 
-/// What is wrong with a whole rule is said with its line.
+/// An error about a whole rule contains its line.
 #[test]
 fn a_rule_that_cannot_be_written_has_its_line() {
     let bits = format!("-m u32 --u32 \"{}\"", ["0=0"; 9].join("&&"));
@@ -243,7 +243,7 @@ fn a_rule_that_cannot_be_written_has_its_line() {
     assert!(e.len() < 1_000, "{} bytes", e.len());
 }
 
-/// What the tables do not allow has its place, too.
+/// An error of executing a command contains its line and column.
 #[test]
 fn a_command_that_cannot_be_executed_has_its_column() {
     for (line, column) in [
@@ -266,7 +266,7 @@ fn a_command_that_cannot_be_executed_has_its_column() {
     }
 }
 
-/// Which targets there are is known at the end of a table.
+/// The target of a jump is checked at the end of the table.
 #[test]
 fn an_unknown_target_has_its_line() {
     for (text, line) in [

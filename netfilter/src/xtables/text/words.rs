@@ -1,4 +1,4 @@
-//! Splits a line into words, with their columns.
+//! Splits a line into words with their columns.
 
 use super::options::{Complaint, complain};
 
@@ -8,11 +8,11 @@ pub(super) struct Word {
     pub(super) text: String,
     /// In characters, counted from 1.
     pub(super) column: usize,
-    /// Begins with a quote: then it is never an option, unlike `--comment="a b"`.
+    /// Whether it begins with a quote. Then it is never an option, unlike `--comment="a b"`.
     pub(super) quoted: bool,
 }
 
-/// Splits at spaces. Double quotes preserve them, and inside quotes a backslash escapes the next character.
+/// Splits at blanks, except between double quotes; inside quotes a backslash escapes the next character.
 pub(super) fn words(line: &str) -> Result<Vec<Word>, Complaint> {
     let mut words = Vec::new();
     let mut word: Option<Word> = None;
