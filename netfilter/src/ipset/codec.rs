@@ -63,7 +63,7 @@ pub(super) fn to_entry(entry: &Entry) -> EntryAttrs {
     a
 }
 
-/// The attributes of a key; those of its second address or network have numbers of their own.
+/// The attributes of a key. A second address or network has attributes of its own.
 fn from_parts(parts: &[KeyPart]) -> EntryAttrs {
     let mut a = EntryAttrs::default();
     for part in parts {
@@ -133,7 +133,7 @@ fn to_parts(dimensions: &[Dimension], a: &EntryAttrs) -> Option<Vec<KeyPart>> {
     Some(parts)
 }
 
-/// A network from its attributes; without a prefix length it is a host.
+/// Decodes a network; without a prefix length it is a single address.
 fn net(ip: IpAddr, length: Option<u8>) -> Option<IpNet> {
     let full = if ip.is_ipv4() { 32 } else { 128 };
     IpNet::new(ip, length.unwrap_or(full)).ok()
@@ -148,8 +148,8 @@ fn key(kind: &SetType, a: &EntryAttrs) -> Option<Key> {
     })
 }
 
-/// An entry of a set of this type. An entry with unknown attributes is opaque as a whole, because a comparison must
-/// not ignore them.
+/// Decodes an entry of a set of this type. An entry with unknown attributes is opaque as a whole, because a comparison must not
+/// ignore them.
 pub(super) fn from_entry(kind: &SetType, a: EntryAttrs) -> Entry {
     let interface = raw::IPSET_FLAG_PHYSDEV | raw::IPSET_FLAG_IFACE_WILDCARD;
     let known = match kind {
@@ -231,7 +231,7 @@ pub(super) const MAX_TIMEOUT: u32 = 2_147_483;
 const TIMEOUT: &str =
     "the timeout of an entry is at most 2147483 seconds: lower it, or give 0 for no timeout";
 
-/// Checks the name, and that the kernel would not reduce an option.
+/// Checks the name, and that the kernel would not reduce the default timeout.
 ///
 /// # Errors
 /// As [`check_name`]; the default timeout exceeds [`MAX_TIMEOUT`].
@@ -247,7 +247,7 @@ pub(super) fn check_header(operation: &str, h: &Header) -> Result<()> {
     }
 }
 
-/// The port of a key with a protocol.
+/// The part of a key with a protocol and a port.
 fn port_of(key: &Key) -> Option<ProtoPort> {
     match key {
         Key::Parts(parts) => parts.iter().find_map(|part| match part {
@@ -258,10 +258,11 @@ fn port_of(key: &Key) -> Option<ProtoPort> {
     }
 }
 
-/// Checks for values that the kernel would truncate or that cannot be saved as text.
+/// Refuses values that the kernel would truncate or that cannot be saved as text.
 ///
 /// # Errors
-/// The comment is too long or has a quote or line break; the type is unknown.
+/// The comment is too long or contains a quote, line break or NUL; the type is unknown; the timeout exceeds [`MAX_TIMEOUT`]; the
+/// name of a member is invalid; a protocol without ports has one.
 pub(super) fn check_entry(operation: &str, set: &str, entry: &Entry) -> Result<()> {
     let comment = entry.comment.as_deref().unwrap_or_default();
     let reason = if bytes_of(comment).len() > raw::IPSET_MAX_COMMENT_SIZE {

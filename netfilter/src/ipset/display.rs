@@ -1,4 +1,4 @@
-//! Values as the text of `ipset save`.
+//! Prints values as `ipset save` does.
 
 use super::model::{Entry, Header, Key, KeyPart, ProtoPort, Set, SetFamily};
 use super::options::options;
@@ -11,7 +11,7 @@ use crate::protocols;
 use ipnet::IpNet;
 use std::fmt::{self, Display, Formatter};
 
-/// A network; a host without its prefix length.
+/// A network; a single address is printed without a prefix length.
 struct Network(IpNet);
 
 impl Display for Network {

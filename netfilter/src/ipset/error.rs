@@ -1,6 +1,6 @@
-//! The private errnos of ipset, from 4096 (`IPSET_ERR_PRIVATE`), and their meanings.
+//! The private errnos of ipset, from 4096 on (`IPSET_ERR_PRIVATE`), and their meanings.
 //!
-//! The meaning of numbers from 4352 (`IPSET_ERR_TYPE_SPECIFIC`) depends on the group of types.
+//! The meaning of numbers from 4352 on (`IPSET_ERR_TYPE_SPECIFIC`) depends on the group of types.
 
 use super::model::{Key, SetType};
 use super::raw::*;
@@ -31,7 +31,7 @@ impl Class {
         }
     }
 
-    /// The group of the types whose entries have such a key. For an address, which bitmaps have too, it is that of hashes.
+    /// The group of the types whose entries have such a key; for an address, which both hashes and bitmaps have, that of hashes.
     #[must_use]
     pub fn of_key(key: &Key) -> Self {
         match key {
@@ -142,7 +142,7 @@ pub(super) fn explain(error: Error, class: Class) -> Error {
             },
             ..error
         },
-        // nfnetlink does not know the subsystem.
+        // nfnetlink returns these errnos if the subsystem or the command is not registered.
         None if matches!(errno, libc::EINVAL | libc::EOPNOTSUPP) && class == Class::Any => {
             Error::unsupported(
                 error.operation,

@@ -1,4 +1,5 @@
-//! The options of `create`, one row each: what parses, prints, encodes, decodes and compares it, and the revision of a type that has it.
+//! The options of `create`. One row for each declares how it is parsed, printed, encoded, decoded and compared, and since which revision
+//! of a type it exists.
 
 use super::codec::{MAX_TIMEOUT, from_ip, to_ip};
 use super::model::{Header, SetFamily, SetType, Since};
@@ -19,9 +20,9 @@ pub(super) struct CreateOption {
     pub(super) is_flag: bool,
     /// The types that take it.
     pub(super) takes: fn(&SetType) -> bool,
-    /// An example of its value, where a set cannot do without.
+    /// An example of its value, if the option is mandatory.
     pub(super) needed: Option<&'static str>,
-    /// The first revision of a type that has it, and the release of Linux; `None` where all have it.
+    /// The first revision of a type with the option, and the first release of Linux; `None` if every revision has it.
     pub(super) since: Option<(FirstRevision, &'static str)>,
     pub(super) is_given: fn(&Header) -> bool,
     /// Prints its value.
@@ -29,7 +30,7 @@ pub(super) struct CreateOption {
     pub(super) parse: fn(&mut Header, &Token<'_>) -> Result<(), Wrong>,
     pub(super) encode: fn(&Header, &mut CreateAttrs),
     pub(super) decode: fn(&mut Header, &CreateAttrs),
-    /// Replaces the value by what the kernel makes of it, or by nothing where a difference from the desired set has no meaning.
+    /// Replaces the value with the one that the kernel stores for it, or removes it if a difference from the desired set has no meaning.
     pub(super) normalize: fn(&mut Header, desired: &Header),
 }
 
@@ -49,7 +50,7 @@ const BLANK: CreateOption = CreateOption {
 
 const ALL: u64 = u32::MAX as u64;
 
-/// A number, whose field in the header has the name of its attribute.
+/// A number, whose field in the header has the same name as in the attributes.
 macro_rules! number {
     ($name:literal, $field:ident in $range:expr, $format:literal) => {
         CreateOption {
@@ -95,7 +96,7 @@ macro_rules! flag {
 static SIZES: [CreateOption; 6] = [
     CreateOption {
         takes: |kind| *kind == SetType::HashIpMark,
-        // Listed as the kernel keeps it (`nla_put_u32()` in ip_set_hash_gen.h): of all numbers the only one in host order.
+        // The kernel sends it in host order (`nla_put_u32()` in ip_set_hash_gen.h), unlike all other numbers.
         decode: |h, a| {
             h.mark_mask = a
                 .mark_mask
@@ -156,7 +157,7 @@ static SIZES: [CreateOption; 6] = [
     },
     CreateOption {
         takes: SetType::is_hash,
-        // The kernel enlarges it.
+        // The kernel enlarges the hash when it fills up.
         normalize: |h, _| h.hash_size = None,
         ..number!("hashsize", hash_size in (1, ALL), "{}")
     },
@@ -167,7 +168,7 @@ static SIZES: [CreateOption; 6] = [
     },
 ];
 
-/// The masks of addresses. `hash:ip` and `bitmap:ip` had the first before other types, and print both in its old place.
+/// The masks of addresses. `hash:ip` and `bitmap:ip` had `netmask` before other types, and are printed with both masks at its old position.
 static MASKS: [CreateOption; 2] = [
     CreateOption {
         takes: |kind| has_mask(kind) || *kind == SetType::BitmapIp,
@@ -201,7 +202,7 @@ static MASKS: [CreateOption; 2] = [
     },
 ];
 
-/// What entries may have, and the form of the hash.
+/// Options that permit properties of entries, and options of the hash.
 static OTHERS: [CreateOption; 7] = [
     number!("timeout", timeout in (0, MAX_TIMEOUT.into()), "{}"),
     flag!("counters", counters, IPSET_FLAG_WITH_COUNTERS, "Linux 3.10"),
@@ -228,7 +229,7 @@ static OTHERS: [CreateOption; 7] = [
     },
 ];
 
-/// Every option, in the order in which sets of this type are listed.
+/// Every option, in the order in which sets of this type are printed.
 pub(super) fn options(kind: &SetType) -> impl Iterator<Item = &'static CreateOption> {
     let (early, late) = if is_early(kind) {
         (MASKS.as_slice(), [].as_slice())
@@ -249,12 +250,12 @@ fn has_mask(kind: &SetType) -> bool {
     )
 }
 
-/// The prefix length of a host.
+/// The prefix length of a single address.
 fn full(family: SetFamily) -> u8 {
     if family == SetFamily::Inet6 { 128 } else { 32 }
 }
 
-/// The value that a set of a type with this option has.
+/// The value in a set of a type that has this option; `None` for other types.
 fn default(takes: bool, value: Option<u32>, default: u32) -> Option<u32> {
     takes.then(|| value.unwrap_or(default))
 }

@@ -1,11 +1,10 @@
-//! Names of protocols and of ICMP types, as ipset prints and reads them.
+//! Names of protocols and of ICMP types, as ipset prints and parses them.
 //!
-//! Protocol names are those of `/etc/protocols` as distributions ship it; the file is not read, so the text is the
-//! same on every machine.
+//! Protocol names are those of `/etc/protocols` as distributions ship it. The file is not read, so the text is the same on every machine.
 
 use super::raw::{IPPROTO_ICMP, IPPROTO_ICMPV6};
 
-/// (type, code, name)
+/// The type, the code and the name.
 type TypeCodes = &'static [(u8, u8, &'static str)];
 
 const ICMP: TypeCodes = &[
@@ -75,7 +74,7 @@ fn type_codes(protocol: u8) -> TypeCodes {
     }
 }
 
-/// The name of an ICMP type and code, which ipset keeps as the upper and lower half of a port.
+/// The name of an ICMP type and code, which ipset stores as the upper and lower byte of a port.
 pub(super) fn type_name(protocol: u8, port: u16) -> Option<&'static str> {
     let [t, c] = port.to_be_bytes();
     type_codes(protocol)

@@ -14,7 +14,7 @@ use weir_netlink::{Error, Result, Transport};
 /// module.
 ///
 /// # Errors
-/// The errnos of [`is_lacking`]; `EPERM`; an answer that is lost or cannot be read.
+/// The errnos of [`is_lacking`]; `EPERM`; the answer is lost or cannot be decoded.
 pub(crate) fn ask_type<T: Transport>(
     socket: &mut Socket<T>,
     protocol: u8,
@@ -38,8 +38,8 @@ pub(crate) fn ask_type<T: Transport>(
     Ok(answer.minimum.unwrap_or(newest)..=newest)
 }
 
-/// Whether the kernel answered that it has no such type for the family (`find_set_type_minmax()`,
-/// net/netfilter/ipset/ip_set_core.c), or no ipset at all (`nfnetlink_rcv_msg()`, net/netfilter/nfnetlink.c).
+/// Whether the kernel lacks the type for this family (`find_set_type_minmax()`, net/netfilter/ipset/ip_set_core.c), or has no
+/// ipset (`nfnetlink_rcv_msg()`, net/netfilter/nfnetlink.c).
 pub(crate) fn is_lacking(e: &Error) -> bool {
     matches!(
         e.errno(),

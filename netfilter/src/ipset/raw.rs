@@ -1,6 +1,6 @@
 //! Constants of the kernel's interface, with their C names.
 //!
-//! Wire level: public for tests and for tools that read what the kernel was sent.
+//! Wire level: public for tests, and for tools that decode messages to the kernel.
 //!
 //! A test compares every constant with the system's headers. Attribute numbers are declared with their attributes, in
 //! [`wire`](super::wire).
@@ -21,7 +21,7 @@ constants! {
         IPSET_ERR_COUNTER, IPSET_ERR_COMMENT, IPSET_ERR_INVALID_MARKMASK, IPSET_ERR_SKBINFO,
         IPSET_ERR_TYPE_SPECIFIC = 4352,
     }
-    // linux/netfilter/ipset/ip_set_bitmap.h, ip_set_hash.h, ip_set_list.h; they have no names there
+    // linux/netfilter/ipset/ip_set_bitmap.h, ip_set_hash.h and ip_set_list.h, whose enums have no names
     enum ip_set_bitmap: i32 { IPSET_ERR_BITMAP_RANGE = 4352, IPSET_ERR_BITMAP_RANGE_SIZE }
     enum ip_set_hash: i32 {
         IPSET_ERR_HASH_FULL = 4352, IPSET_ERR_HASH_ELEM, IPSET_ERR_INVALID_PROTO,

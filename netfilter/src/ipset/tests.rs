@@ -1,4 +1,4 @@
-//! Captured bytes, and answers that no kernel can be made to give.
+//! Tests with captured bytes, and with answers that no kernel can be made to give.
 use super::codec::{check_entry, from_entry, from_header, to_entry, to_options};
 use super::model::*;
 use super::wire::{CommandAttrs, EntryAttrs};
@@ -50,7 +50,7 @@ fn options_have_the_bytes_of_the_tool() {
     assert_eq!(bytes(&to_options(&h)), want);
 }
 
-/// `ipset save x`: what Linux 6.18 answers, index to entries.
+/// The answer of Linux 6.18 to `ipset save x`.
 #[test]
 fn a_list_of_the_kernel_is_read() {
     let data: &[u8] = b"\x05\0\x01\0\x07\0\0\0\x06\0\x02\0x\0\0\0\x0c\0\x03\0hash:ip\0\x05\0\x05\0\x02\0\0\0\
@@ -72,7 +72,7 @@ fn a_list_of_the_kernel_is_read() {
         "create x hash:ip family inet hashsize 1024 maxelem 65536 timeout 5 counters comment \
          bucketsize 12 initval 0x33749265\nadd x 1.2.3.4 timeout 3 packets 3 bytes 0 comment \"hello\"\n"
     );
-    // Every bit flipped, every prefix: an error or another value.
+    // With any bit flipped, and for any prefix: an error or another value, and no panic.
     for i in 0..data.len() {
         let _ = CommandAttrs::decode(&data[..i]);
         for bit in 0..8 {
@@ -96,7 +96,7 @@ fn hardware_addresses() {
         [10, 0, 17, 0, 0, 0x11, 0x22, 0xaa, 0xbb, 0xcc, 0, 0]
     );
     assert_eq!(from_entry(&SetType::HashMac, to_entry(&entry)), entry);
-    // Too short to be an entry.
+    // Too short for a hardware address.
     let short = EntryAttrs {
         ether: Some(vec![1, 2]),
         ..EntryAttrs::default()
@@ -172,8 +172,8 @@ fn every_type_has_its_name_back() {
     }
 }
 
-/// The kernel always lists the mask of marks, and keeps only the bits of a mark that the mask has. The kernel that runs the test
-/// may lack the type.
+/// The kernel always lists the mask of marks, and stores only the bits of a mark that are in the mask. The test uses no kernel,
+/// because the running one may lack the type.
 #[test]
 fn a_mask_of_marks_that_is_not_given_is_that_of_all_bits() {
     let with = |mask: Option<u32>, mark: u32| {

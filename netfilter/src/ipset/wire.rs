@@ -1,6 +1,6 @@
 //! The attributes of ipset messages (`linux/netfilter/ipset/ip_set.h`), one declaration per object.
 //!
-//! Wire level: public for tests and for tools that read what the kernel was sent.
+//! Wire level: public for tests, and for tools that decode messages to the kernel.
 //!
 //! ```text
 //! CREATE, sets in answers to LIST          CommandAttrs > CreateAttrs > IpAttrs
@@ -8,15 +8,15 @@
 //! TEST                                     TestAttrs > EntryAttrs > IpAttrs
 //! other messages                           CommandAttrs
 //! ```
-//! The same number has different meanings in a set's options and in an entry, hence two declarations. Integers are in
-//! network order, with the flag `NLA_F_NET_BYTEORDER`; without the flag the kernel answers `IPSET_ERR_PROTOCOL`. Line
-//! numbers are in host order.
+//! The same number has different meanings in the options of a set and in an entry, so there are two declarations. Integers are
+//! in network order, with the flag `NLA_F_NET_BYTEORDER`; without the flag the kernel returns `IPSET_ERR_PROTOCOL`. Line numbers
+//! are in host order.
 
 use weir_netlink::attr::{
     AttrSet, Be16, Be32, Be64, Bytes, Ip4, Ip6, ListOf, Ne32, Nest, NetOrder, Str, U8,
 };
 
-/// `IPSET_ATTR_DATA`, the number of every entry in `IPSET_ATTR_ADT`.
+/// `IPSET_ATTR_DATA`, the attribute number of every entry in `IPSET_ATTR_ADT`.
 const DATA: u16 = CommandAttrs::IPSET_ATTR_DATA;
 
 weir_netlink::attributes! {
@@ -45,7 +45,7 @@ weir_netlink::attributes! {
         minimum: U8 = IPSET_ATTR_PROTOCOL_MIN 10,
     }
 
-    /// `IPSET_CMD_TEST` takes one entry, not a list.
+    /// Attributes of `IPSET_CMD_TEST`, which contains one entry instead of a list.
     pub struct TestAttrs {
         /// protocol version
         protocol: U8 = IPSET_ATTR_PROTOCOL 1,

@@ -79,7 +79,7 @@ fn header(h: Header) -> BoxedStrategy<Header> {
 
 fn ip(family: SetFamily) -> BoxedStrategy<IpAddr> {
     match family {
-        // The upper bits are set, so no netmask makes it zero.
+        // The highest bit is set, so no netmask makes the address zero.
         SetFamily::Inet6 => any::<u128>()
             .prop_map(|n| IpAddr::V6(Ipv6Addr::from_bits(n | 1 << 127)))
             .boxed(),

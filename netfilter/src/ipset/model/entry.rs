@@ -1,4 +1,4 @@
-//! Entries: a key, and its properties.
+//! Entries of sets: a key, and its properties.
 
 use crate::ipset::raw::{
     IPPROTO_ICMP, IPPROTO_ICMPV6, IPPROTO_SCTP, IPPROTO_TCP, IPPROTO_UDP, IPPROTO_UDPLITE,
@@ -18,7 +18,7 @@ pub struct ProtoPort {
 }
 
 impl ProtoPort {
-    /// The value as the kernel keeps it: only these protocols have ports, or type and code.
+    /// The value as the kernel stores it: only these protocols have a port, or a type and code.
     pub(in crate::ipset) fn kept(self) -> Self {
         match self.protocol {
             IPPROTO_TCP | IPPROTO_UDP | IPPROTO_SCTP | IPPROTO_UDPLITE | IPPROTO_ICMP
@@ -40,7 +40,7 @@ pub enum KeyPart {
     Port(ProtoPort),
     /// A packet mark.
     Mark(u32),
-    /// A hardware address, not all zero. `None` is any address, only in `bitmap:ip,mac`.
+    /// A hardware address, not all zero. `None`, only in `bitmap:ip,mac`, is any address.
     Mac(Option<[u8; 6]>),
     /// The interface of a packet: the incoming one for `src`, the outgoing one for `dst`.
     Interface {
@@ -48,7 +48,7 @@ pub enum KeyPart {
         name: String,
         /// `physdev:`, the port of a bridge.
         is_port: bool,
-        /// `wildcard`: every interface whose name begins with this one. Since 5.5
+        /// `wildcard`: every interface whose name begins with `name`. Since Linux 5.5.
         is_prefix: bool,
     },
 }
@@ -74,15 +74,15 @@ pub enum Key {
 pub struct Counters {
     /// Packets that matched.
     pub packets: u64,
-    /// Their bytes.
+    /// The bytes of these packets.
     pub bytes: u64,
 }
 
-/// Metadata that a rule with `--map-set` copies to the packet. Zeros are equal to none and are not listed.
+/// Metadata that a rule with `--map-set` copies to the packet. The kernel does not list zeros, so 0 is equal to `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[doc(alias = "IPSET_ATTR_SKBMARK")]
 pub struct SkbInfo {
-    /// `skbmark`: value and mask. A value without mask has all bits in the mask.
+    /// `skbmark`: value and mask. In text, a value without a mask has a mask of all bits.
     pub mark: Option<(u32, u32)>,
     /// `skbprio`: major number in the upper, minor in the lower half.
     pub prio: Option<u32>,
@@ -96,13 +96,13 @@ pub struct SkbInfo {
 pub struct Entry {
     /// Its key.
     pub key: Key,
-    /// `timeout`: remaining lifetime in seconds, at most 2147483; 0 is unlimited. `None` is the set's default.
+    /// `timeout`: remaining lifetime in seconds, at most 2147483; 0 for unlimited, `None` for the set's default.
     pub timeout: Option<u32>,
-    /// `nomatch`: an exception to a larger network. `hash:net` since 3.1, `hash:net,port` since 3.3
+    /// `nomatch`: an exception to a larger network. In `hash:net` since Linux 3.1, in `hash:net,port` since 3.3.
     pub nomatch: bool,
     /// `packets` and `bytes`, in sets with `counters`.
     pub counters: Option<Counters>,
-    /// `comment`, in sets with `comment`: at most 255 bytes, without `"`, line breaks and NUL. Empty is equal to none.
+    /// `comment`, in sets with `comment`: at most 255 bytes, without `"`, line breaks and NUL. An empty comment is equal to `None`.
     pub comment: Option<String>,
     /// `skbmark`, `skbprio` and `skbqueue`, in sets with `skbinfo`.
     pub skbinfo: SkbInfo,
@@ -143,7 +143,7 @@ impl Key {
         }
     }
 
-    /// The same key for every interface whose name begins with that of the key.
+    /// Makes the key match every interface whose name begins with that of the key.
     pub(in crate::ipset) fn wildcard(mut self) -> Self {
         if let Self::Parts(parts) = &mut self {
             for part in parts {

@@ -4,7 +4,7 @@ use super::{Entry, SetFamily, SetType};
 use std::net::{IpAddr, Ipv4Addr};
 use weir_netlink::attr::Unknown;
 
-/// The arguments of `ipset create`. `None` is the kernel's default; listed headers have all options.
+/// The arguments of `ipset create`. `None` stands for the kernel's default; headers that the kernel lists have all options.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[doc(alias = "IPSET_CMD_HEADER")]
 pub struct Header {
@@ -14,13 +14,15 @@ pub struct Header {
     pub kind: SetType,
     /// The family of the addresses.
     pub family: SetFamily,
-    /// `hashsize`: initial number of buckets. The kernel rounds it up to a power of two and enlarges it. Default 1024
+    /// `hashsize`: initial number of buckets, by default 1024. The kernel rounds it up to a power of two, and enlarges the hash when
+    /// it fills up.
     pub hash_size: Option<u32>,
-    /// `maxelem`: maximum number of entries of a hash. Default 65536
+    /// `maxelem`: maximum number of entries of a hash, by default 65536.
     pub max_elem: Option<u32>,
-    /// `netmask`: prefix length to which addresses are masked. `hash:ip`, since 6.2 `hash:ip,port`
+    /// `netmask`: prefix length to which addresses are masked. In `hash:ip` and `bitmap:ip`, since Linux 6.2 also in `hash:ip,port` and
+    /// `hash:net,net`.
     pub netmask: Option<u8>,
-    /// `bitmask`: mask that is applied to addresses; excludes `netmask`. Since 6.2
+    /// `bitmask`: mask that is applied to addresses; excludes `netmask`. Since Linux 6.2.
     pub bitmask: Option<IpAddr>,
     /// `markmask` of `hash:ip,mark`: bits of the marks that are kept.
     pub mark_mask: Option<u32>,
@@ -28,30 +30,29 @@ pub struct Header {
     pub addresses: Option<(Ipv4Addr, Ipv4Addr)>,
     /// `range` of `bitmap:port`: first and last port, inclusive.
     pub range: Option<(u16, u16)>,
-    /// `size` of `list:set`: maximum number of members. Default 8, at least 4
+    /// `size` of `list:set`: maximum number of members, at least 4, by default 8.
     pub size: Option<u32>,
-    /// `timeout`: default lifetime of an entry in seconds, at most 2147483; 0 is unlimited. `None`: entries cannot have
-    /// timeouts.
+    /// `timeout`: default lifetime of an entry in seconds, at most 2147483; 0 for unlimited. With `None`, entries cannot have timeouts.
     pub timeout: Option<u32>,
-    /// `counters`: entries count what they match. Since 3.10
+    /// `counters`: entries count packets and bytes. Since Linux 3.10.
     pub counters: bool,
-    /// `comment`: entries may have a comment. Since 3.13
+    /// `comment`: entries may have a comment. Since Linux 3.13.
     pub comment: bool,
-    /// `forceadd`: a full hash evicts another entry for a new one. Since 3.15
+    /// `forceadd`: a full hash evicts an entry to add a new one. Since Linux 3.15.
     pub forceadd: bool,
-    /// `skbinfo`: entries may have mark, priority and queue. Since 3.18
+    /// `skbinfo`: entries may have a mark, a priority and a queue. Since Linux 3.18.
     pub skbinfo: bool,
-    /// `bucketsize`: entries per bucket, 2 to 12; the kernel rounds it up to an even number. Since 5.11, default 12
+    /// `bucketsize`: entries per bucket, 2 to 12, by default 12; the kernel rounds it up to an even number. Since Linux 5.11.
     pub bucket_size: Option<u8>,
-    /// `initval`: seed of the hash. Since 5.11, default random
+    /// `initval`: seed of the hash, by default random. Since Linux 5.11.
     pub init_val: Option<u32>,
-    /// Attributes of unknown options: kept for comparison, never written.
+    /// Attributes of unknown options, which are compared but never sent to the kernel.
     pub unknown: Vec<Unknown>,
 }
 
 impl Header {
-    /// A header with default options. The family of types without addresses is always [`SetFamily::Unspec`], that of bitmaps
-    /// of addresses [`SetFamily::Inet`].
+    /// A header with default options. The family is always [`SetFamily::Unspec`] for types without addresses, and
+    /// [`SetFamily::Inet`] for bitmaps of addresses.
     #[must_use]
     pub fn new(name: impl Into<String>, kind: SetType, family: SetFamily) -> Self {
         let family = match &kind {

@@ -1,4 +1,4 @@
-//! Types of sets, and the families of their addresses.
+//! Set types, and the families of their addresses.
 
 use crate::ipset::raw;
 use std::fmt;
@@ -27,7 +27,7 @@ pub(in crate::ipset) enum Dimension {
     Port,
     Mark,
     Mac,
-    /// A hardware address that an entry may lack.
+    /// An optional hardware address.
     MacOrNone,
     Interface,
     /// A port without a protocol.
@@ -43,14 +43,14 @@ pub(in crate::ipset) struct Since {
     pub(in crate::ipset) forceadd: u8,
     pub(in crate::ipset) skbinfo: u8,
     pub(in crate::ipset) buckets: u8,
-    /// `bitmask`, and `netmask` of types other than `hash:ip`; `NEVER` for most
+    /// `bitmask`, and `netmask` of types other than `hash:ip` and `bitmap:ip`; `NEVER` for most types.
     pub(in crate::ipset) masks: u8,
     pub(in crate::ipset) newest: u8,
 }
 
 pub(in crate::ipset) const NEVER: u8 = u8::MAX;
 
-/// A hash to which each revision added one option, in this order, beginning with counters.
+/// A hash type whose revisions, from this one on, added one option each: counters, comment, forceadd, skbinfo, buckets.
 const fn hash(counters: u8) -> Since {
     Since {
         counters,
@@ -63,7 +63,7 @@ const fn hash(counters: u8) -> Since {
     }
 }
 
-/// A hash that was added after counters and comments, and has both since its first revision.
+/// A hash type that was merged after counters and comments, and has both from revision 0 on.
 const fn young(forceadd: u8) -> Since {
     Since {
         counters: 0,
@@ -76,7 +76,7 @@ const fn young(forceadd: u8) -> Since {
     }
 }
 
-/// A type with masks in one more revision.
+/// Adds one more revision, with masks.
 const fn masks(since: Since) -> Since {
     Since {
         masks: since.newest + 1,
@@ -85,7 +85,7 @@ const fn masks(since: Since) -> Since {
     }
 }
 
-/// Hashes of hardware addresses, which were added after all options but one.
+/// Hash types of hardware addresses. Revision 0 has all options but `bucketsize` and `initval`.
 const MAC: Since = Since {
     counters: 0,
     comment: 0,
@@ -96,7 +96,7 @@ const MAC: Since = Since {
     newest: 1,
 };
 
-/// Bitmaps and lists.
+/// Bitmap and list types.
 const FLAT: Since = Since {
     forceadd: NEVER,
     buckets: NEVER,
@@ -105,7 +105,7 @@ const FLAT: Since = Since {
     ..hash(1)
 };
 
-/// The properties of a type. A new type is one more row.
+/// The properties of a type. To add a type, add a row.
 struct Row {
     kind: SetType,
     name: &'static str,
@@ -201,7 +201,7 @@ pub enum SetType {
     BitmapPort,
     /// `list:set`: other sets
     ListSet,
-    /// An unknown type; its sets are listed and never written.
+    /// An unknown type, whose sets can only be listed.
     Other(String),
 }
 
@@ -215,7 +215,7 @@ impl SetType {
         ROWS.iter().find(|row| row.kind == *self)
     }
 
-    /// The kernel's name for it.
+    /// The kernel's name of the type.
     #[must_use]
     pub fn name(&self) -> &str {
         match (self, self.row()) {
@@ -224,7 +224,7 @@ impl SetType {
         }
     }
 
-    /// The parts of a key; none of an unknown type.
+    /// The parts of a key; empty for an unknown type.
     pub(in crate::ipset) fn dimensions(&self) -> &'static [Dimension] {
         self.row().map_or(&[], |row| row.dimensions)
     }
@@ -233,7 +233,7 @@ impl SetType {
         self.row().map(|row| &row.since)
     }
 
-    /// Whether its sets are created with a family.
+    /// Whether sets of the type are created with a family.
     #[must_use]
     pub fn has_family(&self) -> bool {
         self.is_hash()
@@ -249,24 +249,24 @@ impl SetType {
         self.dimensions().contains(&Dimension::Net)
     }
 
-    /// Whether it is a hash, with the options that hashes share.
+    /// Whether the type is a hash, with the options that hashes share.
     #[must_use]
     pub fn is_hash(&self) -> bool {
         self.name().starts_with("hash:")
     }
 
-    /// Whether it is a bitmap, which has one bit for each key of a range.
+    /// Whether the type is a bitmap, with one bit for each key of a range.
     #[must_use]
     pub fn is_bitmap(&self) -> bool {
         self.name().starts_with("bitmap:")
     }
 
-    /// The module that provides it: `ip_set_hash_ipport`.
+    /// The kernel module of the type: `ip_set_hash_ipport`.
     pub(crate) fn module_name(&self) -> String {
         format!("ip_set_{}", self.name().replace(':', "_").replace(',', ""))
     }
 
-    /// The module and the configuration option that provide it, as text.
+    /// The kernel module and the configuration option of the type, as text.
     #[must_use]
     pub fn module(&self) -> String {
         let name = self.module_name();

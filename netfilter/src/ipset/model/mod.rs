@@ -1,4 +1,4 @@
-//! Sets as plain values: the same on every machine.
+//! Sets as plain values, independent of the running kernel.
 
 #[cfg(feature = "testing")]
 pub mod arbitrary;
