@@ -1,4 +1,4 @@
-//! The verbs.
+//! The commands of a line.
 
 use super::options::create_options;
 use super::token::Token;
@@ -18,7 +18,7 @@ fn end(rest: &[Token<'_>]) -> Result<(), Wrong> {
     }
 }
 
-/// The next word, or an error that names what is missing.
+/// Takes the next word; the error names what is missing.
 pub(super) fn need<'t, 'a>(
     after: &Token<'_>,
     rest: &mut &'t [Token<'a>],
@@ -37,7 +37,7 @@ fn name<'t, 'a>(after: &Token<'_>, rest: &mut &'t [Token<'a>]) -> Result<&'t Tok
     checked(need(after, rest, "the name of a set")?)
 }
 
-/// Checks that the kernel can keep the name of a set.
+/// Checks that the kernel can store the name of a set.
 pub(super) fn checked<'t, 'a>(token: &'t Token<'a>) -> Result<&'t Token<'a>, Wrong> {
     match bytes_of(&token.text).len() {
         0 => wrong(token, "a set needs a name"),
@@ -49,7 +49,7 @@ pub(super) fn checked<'t, 'a>(token: &'t Token<'a>) -> Result<&'t Token<'a>, Wro
     }
 }
 
-/// Older names of types, which `ipset` 7.17 still reads and never prints.
+/// Older names of types, which `ipset` 7.17 still accepts and never prints.
 #[rustfmt::skip]
 static OLD_TYPES: [(&str, SetType); 16] = [
     ("iphash", SetType::HashIp), ("nethash", SetType::HashNet), ("ipporthash", SetType::HashIpPort),

@@ -1,4 +1,4 @@
-//! An entry: its key, and its options.
+//! Entries: the key and the options.
 
 use super::command::{checked, need};
 use super::options::{TIMEOUT_MAX, number, once, part_number};
@@ -10,7 +10,7 @@ use crate::ipset::raw::IPSET_MAX_COMMENT_SIZE;
 use std::collections::BTreeSet;
 use weir_netlink::attr::bytes_of;
 
-/// The keys of a word in a set of this type; several if it is a range.
+/// Parses the keys of an entry; several if the word contains a range.
 pub(super) fn keys(h: &Header, token: &Token<'_>) -> Result<Vec<Key>, Wrong> {
     let dimensions = h.kind.dimensions();
     let wants = dimensions.len().max(1);
@@ -41,7 +41,7 @@ pub(super) fn keys(h: &Header, token: &Token<'_>) -> Result<Vec<Key>, Wrong> {
     })
 }
 
-/// The keys of a type with these dimensions: the product of what each part stands for.
+/// Parses the keys of a type with these dimensions: the product of the values of each part.
 fn products(
     h: &Header,
     token: &Token<'_>,
@@ -52,7 +52,7 @@ fn products(
     for (number, dimension) in dimensions.iter().enumerate() {
         let word = words.next().unwrap_or_default();
         let some: Vec<KeyPart> = match dimension {
-            // A second address is one.
+            // The second address cannot be a range.
             Dimension::Ip if number > 0 => vec![KeyPart::Ip(address(h.family, token, word)?)],
             Dimension::Ip => addresses(h, token, word)?
                 .into_iter()
@@ -142,7 +142,7 @@ fn mac(token: &Token<'_>, text: &str) -> Result<[u8; 6], Wrong> {
     )
 }
 
-/// Parses the options after the key, and whether `wildcard` is among them.
+/// Parses the options after the key; the flag is true if `wildcard` is among them.
 pub(super) fn options(h: &Header, rest: &mut &[Token<'_>]) -> Result<(Entry, bool), Wrong> {
     let mut e = Entry::new(Key::Port(0));
     let (mut is_wildcard, mut names) = (false, BTreeSet::new());

@@ -1,13 +1,13 @@
 //! The text that `ipset save` writes and `ipset restore` reads.
 //!
 //! ```text
-//! Parser::line   one line -> Statement, knowing the sets of the kernel and of the lines before
-//! check          a whole text: every line or none
-//! IpsetEngine::restore   check, then carry out
+//! Parser::line           one line -> Statement, given the sets of the kernel and of the preceding lines
+//! check                  a whole text: an error in any line refuses all
+//! IpsetEngine::restore   check, then execute
 //! ```
-//! Supported are create, add, del, flush, destroy, rename and swap, their short and long spellings, `-exist` and
-//! `COMMIT`, and the older names of types (`iphash`). Ranges are expanded to single entries or networks, as the kernel would store them. Names of hosts and
-//! services are refused, because nothing is looked up.
+//! The parser supports create, add, del, flush, destroy, rename and swap with their short and long spellings, `-exist`, `COMMIT`,
+//! and the older names of types (`iphash`). It expands ranges to single entries or networks, as the kernel would store them. It
+//! refuses names of hosts and services, because it looks nothing up.
 
 mod command;
 mod entry;
@@ -36,9 +36,9 @@ pub enum Command {
     Add(String, Vec<Entry>),
     /// `del`
     Delete(String, Vec<Entry>),
-    /// `flush`; without a name, of all sets.
+    /// `flush`: one set, or all sets without a name.
     Flush(Option<String>),
-    /// `destroy`; without a name, of all sets.
+    /// `destroy`: one set, or all sets without a name.
     Destroy(Option<String>),
     /// `rename`
     Rename(String, String),
@@ -51,7 +51,7 @@ pub enum Command {
 pub struct Statement {
     /// Counted from 1.
     pub line: usize,
-    /// The line has `-exist`.
+    /// Whether the line has `-exist`.
     pub existing: Existing,
     /// The command.
     pub command: Command,
@@ -80,14 +80,14 @@ impl fmt::Display for ParseError {
 
 impl std::error::Error for ParseError {}
 
-/// An error, and its column.
+/// The column of an error, and the reason.
 pub(super) type Wrong = (usize, String);
 
 pub(super) fn wrong<T>(token: &Token<'_>, reason: impl Into<String>) -> Result<T, Wrong> {
     Err((token.column, reason.into()))
 }
 
-/// Parses lines; the form of an entry depends on its set, which an earlier line or the kernel has.
+/// Parses lines. The notation of an entry depends on its set, which exists in the kernel or was created by an earlier line.
 #[derive(Clone, Debug, Default)]
 pub struct Parser {
     sets: HashMap<String, Header>,
@@ -107,7 +107,7 @@ impl Parser {
     /// Parses the next line, without its terminator; `None` if it has no command.
     ///
     /// # Errors
-    /// A syntax error, or a form that the kernel would refuse.
+    /// A syntax error, or a value that the kernel would refuse.
     pub fn line(&mut self, text: &str) -> Result<Option<Statement>, ParseError> {
         self.line += 1;
         let line = self.line;
@@ -150,7 +150,7 @@ impl Parser {
         }))
     }
 
-    /// Updates the known sets after this command.
+    /// Updates the known sets as this command does.
     fn remember(&mut self, command: &Command) {
         match command {
             Command::Create(header) => {
@@ -166,7 +166,7 @@ impl Parser {
                 }
             }
             Command::Swap(a, b) => {
-                // Of a set with itself it changes nothing.
+                // A swap of a set with itself changes nothing.
                 if let (Some(x), Some(y)) = (self.sets.get(a).cloned(), self.sets.get(b).cloned()) {
                     self.sets.insert(a.clone(), y);
                     self.sets.insert(b.clone(), x);

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 /// The largest timeout that ipset accepts, in seconds.
 pub(super) const TIMEOUT_MAX: u64 = MAX_TIMEOUT as u64;
 
-/// A number in a range, decimal or, after `0x`, hexadecimal.
+/// Parses a number from `min` to `max`: decimal, or hexadecimal with `0x`.
 pub(in crate::ipset) fn number<T: TryFrom<u64>>(
     token: &Token<'_>,
     min: u64,
@@ -29,7 +29,7 @@ pub(in crate::ipset) fn part_number<T: TryFrom<u64>>(
 ) -> Result<T, Wrong> {
     let value = match text.strip_prefix("0x") {
         Some(hex) if !hex.starts_with('+') => u64::from_str_radix(hex, 16).ok(),
-        // ipset would read it as octal.
+        // ipset would parse it as octal.
         _ if text.len() > 1 && text.starts_with('0') => None,
         _ if text.starts_with('+') => None,
         _ => text.parse().ok(),
@@ -48,7 +48,7 @@ pub(in crate::ipset) fn part_number<T: TryFrom<u64>>(
     }
 }
 
-/// As ipset, refuses an option that was given before.
+/// Refuses, as ipset does, an option that was given before.
 pub(super) fn once<'a>(
     option: &Token<'_>,
     name: &'a str,
@@ -66,7 +66,7 @@ pub(super) fn create_options(
     type_token: &Token<'_>,
     rest: &mut &[Token<'_>],
 ) -> Result<(), Wrong> {
-    // The family determines how the others are parsed.
+    // The family determines how the other options are parsed.
     let (mut others, mut names) = (Vec::new(), BTreeSet::new());
     while let Some((option, after)) = rest.split_first() {
         *rest = after;
@@ -91,7 +91,7 @@ pub(super) fn create_options(
                     }
                 }
             }
-            // Older texts name a family for sets without addresses too.
+            // Older texts give a family for sets without addresses as well.
             "family" if matches!(&*value.text, "inet" | "inet6" | "unspec") => {}
             _ => others.push((name, option, value)),
         }

@@ -1,4 +1,4 @@
-//! Addresses, networks and ports: one, or a range that is expanded.
+//! Addresses, networks and ports, and the expansion of their ranges.
 
 use super::options::part_number;
 use super::token::Token;
@@ -26,13 +26,13 @@ fn too_many<T>(token: &Token<'_>) -> Result<T, Wrong> {
     )
 }
 
-/// One address of the set's family.
+/// Parses one address of the set's family.
 pub(in crate::ipset) fn address(
     family: SetFamily,
     token: &Token<'_>,
     text: &str,
 ) -> Result<IpAddr, Wrong> {
-    // Brackets separate the colons of an address from that after a protocol.
+    // Brackets separate the colons of an address from the colon after a protocol.
     let text = text
         .strip_prefix('[')
         .and_then(|t| t.strip_suffix(']'))
@@ -69,7 +69,7 @@ fn prefixed(family: SetFamily, token: &Token<'_>, text: &str) -> Result<IpNet, W
     }
 }
 
-/// `A`, `A/LENGTH` or `A-B`: first and last address.
+/// The first and the last address of `A`, `A/LENGTH` or `A-B`.
 pub(in crate::ipset) fn bounds(
     family: SetFamily,
     token: &Token<'_>,
@@ -90,7 +90,7 @@ fn last(net: &IpNet) -> IpAddr {
     }
 }
 
-/// The kernel widens the range of a `bitmap:ip` to whole networks (`bitmap_ip_create()`).
+/// The range of a `bitmap:ip`, which the kernel widens to whole networks (`bitmap_ip_create()`).
 fn widened((a, b): (Ipv4Addr, Ipv4Addr), netmask: Option<u8>) -> (Ipv4Addr, Ipv4Addr) {
     let host = u32::MAX.checked_shr(netmask.unwrap_or(32).into());
     let host = host.unwrap_or(0);
@@ -100,14 +100,14 @@ fn widened((a, b): (Ipv4Addr, Ipv4Addr), netmask: Option<u8>) -> (Ipv4Addr, Ipv4
     )
 }
 
-/// Every address of the range; of those that the set's netmask or bitmask makes equal, only one.
+/// Every address of the range, masked with the set's netmask or bitmask, without duplicates.
 pub(super) fn addresses(h: &Header, token: &Token<'_>, text: &str) -> Result<Vec<IpAddr>, Wrong> {
     let (from, to) = bounds(h.family, token, text)?;
     if let Some((a, b)) = h.addresses
         && let (a, b) = widened((a.min(b), a.max(b)), h.netmask)
         && (from < IpAddr::V4(a) || to > IpAddr::V4(b))
     {
-        // The kernel is asked for entry by entry: those before would be in force.
+        // Entries are added one by one, so those before the first refused one would remain.
         let why = format!("{text} is outside of the set's range {a}-{b}");
         return wrong(token, why);
     }
@@ -128,7 +128,7 @@ pub(super) fn addresses(h: &Header, token: &Token<'_>, text: &str) -> Result<Vec
             let host_bits = 32 - u32::from(h.netmask.unwrap_or(32)).min(32);
             let masked = |n: u64| n >> host_bits << host_bits;
             let (from, to) = (u64::from(from.to_bits()), u64::from(to.to_bits()));
-            // From the first address on the kernel steps by whole networks, in a bitmap without masking it before.
+            // The kernel steps by whole networks from the first address on, which it does not mask in a bitmap.
             let first = match h.kind {
                 SetType::BitmapIp => from,
                 _ => masked(from),
@@ -148,7 +148,7 @@ pub(super) fn addresses(h: &Header, token: &Token<'_>, text: &str) -> Result<Vec
     }
 }
 
-/// The networks that cover a range, as the kernel splits it.
+/// The networks into which the kernel splits a range.
 pub(super) fn networks(
     family: SetFamily,
     token: &Token<'_>,
@@ -173,7 +173,7 @@ pub(super) fn networks(
     }
 }
 
-/// `PORT[-PORT]` of a `bitmap:port`. The tool reads a protocol before it, and ignores it.
+/// `PORT[-PORT]` of a `bitmap:port`. As in ipset, a preceding protocol is ignored.
 pub(in crate::ipset) fn port_range(token: &Token<'_>) -> Result<(u16, u16), Wrong> {
     let text = &*token.text;
     let text = text.strip_prefix("tcp:").or(text.strip_prefix("udp:"));
@@ -239,7 +239,7 @@ pub(super) fn ports(
     }
 }
 
-/// The product of both lists, unless it is too large.
+/// All pairs of both lists; an error if there are more than [`MANY`].
 pub(super) fn pairs<A: Clone, B: Clone>(
     token: &Token<'_>,
     first: &[A],

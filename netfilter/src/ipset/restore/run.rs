@@ -28,9 +28,9 @@ impl<T: Transport> IpsetEngine<T> {
     /// `ipset restore`: executes a text, after parsing all of it.
     ///
     /// # Errors
-    /// A syntax error: the line and column are named, and nothing was changed. The kernel refused a line: it is
-    /// named, and those before it are in force. [`Error::in_force`]: no when nothing was changed, unknown otherwise; of
-    /// the line itself a part may be in force, as for a range of addresses or when only the answer is missing.
+    /// After a syntax error, which names line and column, nothing was changed. If the kernel refused a line, the error names it, and the
+    /// preceding lines are in force; a part of the line itself may be in force, for example some addresses of a range, or all of it
+    /// if only the answer is missing. [`Error::in_force`] is `No` if nothing was changed, and `Unknown` otherwise.
     pub fn restore(&mut self, text: &str, existing: Existing) -> Result<Restored> {
         let known = self.known()?;
         let statements = check(text, known.clone()).map_err(|e| not_understood(&e))?;
@@ -43,7 +43,7 @@ impl<T: Transport> IpsetEngine<T> {
         })
     }
 
-    /// How many entries were added and deleted.
+    /// Executes all lines, and returns the number of entries that were added and deleted.
     fn carry_out_all(
         &mut self,
         text: &str,
@@ -51,7 +51,7 @@ impl<T: Transport> IpsetEngine<T> {
         existing: Existing,
     ) -> Result<usize> {
         let mut changed = 0;
-        // Parsed again instead of kept in memory: a text can be large.
+        // Parsing again avoids keeping the statements of a large text in memory.
         let mut parser = Parser::new(known);
         let mut pipeline: Option<Pipeline<T, Entry>> = None;
         for line in text.lines() {
@@ -96,10 +96,10 @@ impl<T: Transport> IpsetEngine<T> {
         Ok(changed)
     }
 
-    /// `weir restore --test`: whether a text could be parsed here.
+    /// `weir restore --test`: parses a text without executing it, and returns the number of statements.
     ///
     /// # Errors
-    /// As [`IpsetEngine::restore`]; nothing is changed in any case.
+    /// A syntax error, or the existing sets cannot be read.
     pub fn check(&mut self, text: &str) -> Result<usize> {
         let known = self.known()?;
         check(text, known).map_err(|e| not_understood(&e))

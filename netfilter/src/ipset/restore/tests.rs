@@ -27,7 +27,7 @@ fn spellings() {
     assert_eq!(statements[8].command, Command::Destroy(None));
 }
 
-/// Each type has one.
+/// Each type has an older name.
 #[test]
 fn older_names_of_types() {
     for kind in SetType::all() {
@@ -104,11 +104,11 @@ fn errors_name_line_and_column() {
     assert!(
         with("create t hash:ip timeout 5\nadd t 1.1.1.1 timeout 1 timeout 2").contains("twice")
     );
-    // As the tool, which ignores the protocol.
+    // ipset ignores the protocol.
     let ports = "create b bitmap:port range tcp:80-90\nadd b udp:85-86\ncreate l list:set size 0\n";
     assert!(check(ports, Vec::new()).is_ok());
     assert!(error("create b bitmap:port range 80").contains("is no range"));
-    // The kernel widens it to whole networks.
+    // The kernel widens the range to whole networks.
     let wide = "create b bitmap:ip range 10.0.0.5-10.0.0.100 netmask 28\nadd b 10.0.0.2\nadd b 10.0.0.111\n";
     assert!(check(wide, Vec::new()).is_ok());
     let bitmap = |line: &str| {

@@ -14,7 +14,7 @@ pub(in crate::ipset) struct Token<'a> {
     pub(in crate::ipset) is_bare: bool,
 }
 
-/// Splits at white space; `"` begins and ends quoted parts, also inside a word. There are no escapes.
+/// Splits at white space. `"` begins and ends quoted parts, also inside a word; there are no escapes.
 pub(super) fn split(line: &str) -> Result<Vec<Token<'_>>, Wrong> {
     let mut tokens = Vec::new();
     let mut rest = line;
