@@ -1,29 +1,29 @@
-//! The loop with a kernel that holds a number.
+//! Tests of the loop with a fake kernel, whose state is a number.
 
 use super::*;
 use std::collections::VecDeque;
 use weir_netlink::ErrorKind;
 
-/// What happens to one commit.
+/// The result of one commit.
 #[derive(Clone, Copy, Debug)]
 enum Event {
     Acknowledged,
     Late,
-    /// Not sent, but the error does not tell.
+    /// Not sent, but the error does not reveal it.
     LostBefore,
-    /// In force, and the answer is lost.
+    /// In force, but the answer is lost.
     LostAfter,
-    /// In force, the answer is lost, and another writer changes the state immediately.
+    /// In force, but the answer is lost, and another writer changes the state immediately.
     LostAndChanged,
-    /// Acknowledged, and another writer changes the state immediately.
+    /// Acknowledged, but another writer changes the state immediately.
     Changed,
-    /// Acknowledged, and the kernel lists something else.
+    /// Acknowledged, but the kernel lists another state.
     Lied,
     Refused,
 }
 use Event::*;
 
-/// A kernel that holds a number; 7 is desired.
+/// A kernel whose state is a number; 7 is desired.
 struct Fake {
     held: u32,
     events: VecDeque<Event>,
@@ -144,7 +144,7 @@ fn a_lost_answer_is_looked_into() {
     assert_eq!(run(fake(&always)).1, LOST);
 }
 
-/// A change of an earlier round is reported although a later round cannot tell.
+/// An error reports the changes of earlier rounds, even if the last round does not know whether it changed something.
 #[test]
 fn an_error_speaks_for_all_rounds() {
     assert_eq!(in_force(fake(&[Refused])), InForce::No);

@@ -1,5 +1,4 @@
-//! Properties that need no kernel: conversions between values, expressions and bytes lose nothing, and no bytes cause
-//! a panic.
+//! Property tests that need no kernel: conversions between values, expressions and bytes lose nothing, and no bytes cause a panic.
 
 use super::context::Context;
 use super::engine::plan;
@@ -22,7 +21,7 @@ fn encoded(set: &impl AttrSet) -> Vec<u8> {
     w.finish().unwrap()
 }
 
-/// `decode(encode(x)) == x`, and encoding again gives the same bytes.
+/// Checks that `decode(encode(x)) == x`, and that encoding again gives the same bytes.
 fn survives<A: AttrSet + PartialEq + Debug>(set: &A) -> Result<(), TestCaseError> {
     let bytes = encoded(set);
     let back = A::decode(&bytes).map_err(|e| TestCaseError::fail(e.to_string()))?;
@@ -60,8 +59,8 @@ round_trips! {
     expressions: ExprElem,
 }
 
-/// Rules of generated rulesets as expressions, some of them removed, duplicated, exchanged or replaced by arbitrary
-/// expressions: similar enough to valid rules to reach deep into the decoder.
+/// The expressions of generated rules, some of them removed, duplicated, exchanged or replaced with arbitrary expressions. They
+/// are similar enough to valid rules to reach deep into the decoder.
 fn nonsense() -> BoxedStrategy<Vec<Expr>> {
     let linear = arbitrary::table("x").prop_map(|t| {
         let rules = t.chains.iter().flat_map(|c| &c.rules);
@@ -108,7 +107,7 @@ fn comparable(exprs: Vec<Expr>, anonymous: bool) -> Vec<Expr> {
     exprs.into_iter().map(nameless).collect()
 }
 
-/// Elements as one listing may hold them: sorted and disjoint.
+/// Elements as a listing may contain them: sorted and disjoint.
 fn elements() -> BoxedStrategy<Vec<Element>> {
     (
         proptest::collection::btree_set(any::<u16>(), 1..8),
@@ -156,7 +155,7 @@ proptest! {
         let _ = rule.text(TableFamily::from(family));
     }
 
-    /// Expressions with a statement are not displayed as expressions.
+    /// Generated rules have no opaque statement when they are decoded.
     #[test]
     fn generated_rules_are_understood(table in arbitrary::table("x")) {
         for rule in table.chains.iter().flat_map(|c| &c.rules) {

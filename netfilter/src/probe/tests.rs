@@ -6,8 +6,8 @@ use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Modules that rows name, and the options that build them (`Kconfig` and `Makefile` of Linux 6.18, and of 5.10 for those that were
-/// merged since).
+/// The modules that rows name, and the options that build them (`Kconfig` and `Makefile` of Linux 6.18, and of 5.10 for modules that
+/// were merged into others since).
 const OPTIONS: &str = include_str!("../features/options.txt");
 
 /// A directory tree that is deleted on drop.
@@ -61,7 +61,7 @@ fn what_a_trial_could_load_is_not_tried() {
     for safe in ["", "nf_tables nft_ct", "ipv6", "nft_counter"] {
         assert_eq!(kernel.guard(safe), None, "{safe}");
     }
-    // A dash in a file's name is an underscore in a module's; the installed module would be loaded.
+    // A dash in a file name is an underscore in the module name; the installed module would be loaded.
     let Some(Answer::Unknown(why)) = kernel.guard("nf_tables nft_tproxy") else {
         panic!("nft_tproxy would be loaded");
     };
@@ -151,7 +151,7 @@ fn a_kernel_that_cannot_load_is_asked_everything() {
     // If nothing can be read, loading must be assumed.
     let tree = Tree::new("nothing", &[]);
     assert_eq!(tree.kernel().loading, Loading::Possible);
-    // Of these it is not known whether the kernel has them, as the release is not.
+    // Without the release it is unknown whether the kernel has these modules.
     for unknown in ["nf_log_syslog", "nft_meta"] {
         assert!(tree.kernel().guard(unknown).is_some(), "{unknown}");
     }
@@ -197,7 +197,7 @@ fn the_options_of_modules_follow_from_their_names() {
 
 #[test]
 fn every_known_expression_is_asked_for() {
-    // They need another object first: a flowtable on a device, and a counter or quota with a name.
+    // These expressions need another object: a flowtable on a device, or a named counter or quota.
     let untried = ["flow_offload", "objref"];
     for name in crate::nft::expr::Expr::KNOWN {
         let feature = format!("expression {name}");
@@ -234,7 +234,7 @@ fn every_type_of_set_is_asked_for_with_its_module() {
     for kind in SetType::all() {
         let name = |f: &&Finding| f.feature.split(' ').next() == Some(kind.name());
         let asked: Vec<_> = asked.iter().filter(name).collect();
-        // Hashes of addresses have one of each family; hardware addresses, bitmaps and lists one.
+        // Hashes of addresses are asked for once per family; hashes of hardware addresses, bitmaps and lists once.
         assert_eq!(asked.len(), if kind.has_family() { 2 } else { 1 }, "{kind}");
         for f in asked {
             let named = format!("module {}, {}", f.modules[0], f.options[0]);

@@ -1,4 +1,4 @@
-//! Rules that no tool writes.
+//! Tests of rules that no tool writes.
 
 use super::*;
 use crate::nft::expr::{Cmp, DataAttrs, Hash, Meta, expr};
@@ -12,7 +12,7 @@ fn equals(byte: u8) -> Expr {
     })
 }
 
-/// For a store of one byte `nft` stores two, and lists them as half of a port.
+/// To change one byte, nft loads, masks and stores two, and lists the statement as half of a port.
 #[test]
 fn a_store_of_one_byte() {
     let base = raw::NFT_PAYLOAD_TRANSPORT_HEADER;
@@ -47,7 +47,7 @@ fn a_store_of_one_byte() {
     assert_eq!(text, "meta l4proto icmp icmp type set echo-reply");
 }
 
-/// A byte of an extension header that has no name, compared without a mask.
+/// A byte of an extension header without a name, compared without a mask.
 #[test]
 fn no_load_is_hidden() {
     let exthdr = |kind: u8, offset: u32| {
