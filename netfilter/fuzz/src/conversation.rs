@@ -1,4 +1,4 @@
-//! What a kernel said, as one input.
+//! The answers of a kernel as one input.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -6,11 +6,12 @@ use std::io;
 use std::time::Duration;
 use weir_netfilter::xtables::{self, XtFamily};
 
-/// Bytes of a table that a conversation may speak of.
+/// The largest size of a table in a conversation, in bytes.
 const LARGEST_TABLE: u32 = 1 << 20;
 
-/// Answers in their order. As bytes: for each its length (`u32`, host order), then the answer. An empty one: there was
-/// nothing more to read just then.
+/// The answers of a kernel, in order.
+///
+/// As bytes, each is its length (`u32`, host order) and then the answer. An empty answer is a read that found nothing (`EAGAIN`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Conversation {
     /// The answers.
@@ -18,7 +19,7 @@ pub struct Conversation {
 }
 
 impl Conversation {
-    /// Reads any bytes: a length that is too large means the rest.
+    /// Decodes any bytes. An answer whose length is too large consists of the rest.
     #[must_use]
     pub fn decode(mut bytes: &[u8]) -> Self {
         let mut answers = Vec::new();
@@ -31,7 +32,7 @@ impl Conversation {
         Self { answers }
     }
 
-    /// As bytes.
+    /// Encodes the answers as bytes.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
@@ -46,20 +47,20 @@ impl Conversation {
         bytes
     }
 
-    /// A kernel that gives these answers and then no more.
+    /// A fake kernel that returns these answers, and then `EAGAIN`.
     #[must_use]
     pub fn replay(bytes: &[u8]) -> Replay {
         Replay(RefCell::new(Self::decode(bytes).answers.into()))
     }
 }
 
-/// Gives answers, whatever it is asked.
+/// Returns the answers in order, regardless of the requests.
 #[derive(Debug)]
 pub struct Replay(RefCell<VecDeque<Vec<u8>>>);
 
 impl Replay {
     fn next(&self) -> io::Result<Vec<u8>> {
-        // What a socket says that has nothing more to read.
+        // The error of a socket that has nothing to read.
         self.0
             .borrow_mut()
             .pop_front()
@@ -67,14 +68,14 @@ impl Replay {
     }
 }
 
-/// Copies as much as there is room for.
+/// Copies as many bytes as fit.
 fn copy(from: &[u8], to: &mut [u8]) {
     to.iter_mut().zip(from).for_each(|(to, from)| *to = *from);
 }
 
 impl weir_netlink::Transport for Replay {
     fn reopen(&self) -> weir_netlink::Result<Self> {
-        // The same kernel goes on.
+        // The new socket continues with the remaining answers.
         Ok(Self(RefCell::new(self.0.take())))
     }
 
@@ -105,8 +106,8 @@ impl xtables::XtTransport for Replay {
         let answer = self.next()?;
         copy(&answer, value);
         if option == xtables::raw::IPT_SO_GET_INFO {
-            // `size` is the last field of `struct ipt_getinfo`. No kernel has a table of 512 MiB
-            // (`XT_MAX_TABLE_SIZE`); the time that a large one takes is no finding.
+            // `size` is the last field of `struct ipt_getinfo`. No kernel has a table larger than 512 MiB
+            // (`XT_MAX_TABLE_SIZE`). The size is limited because the time for a large table is not a finding.
             if let Some(size) = value.last_chunk_mut::<4>() {
                 *size = u32::from_ne_bytes(*size).min(LARGEST_TABLE).to_ne_bytes();
             }

@@ -1,12 +1,12 @@
-//! Inputs as files.
+//! Reads the inputs of a corpus.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Every file of a folder with its content, by name.
+/// Every file of a folder and its content, sorted by name.
 ///
 /// # Errors
-/// The folder is not there, or a file cannot be read; the path is named.
+/// The folder does not exist, or a file cannot be read; the error names the path.
 pub fn corpus(folder: &Path) -> io::Result<Vec<(PathBuf, Vec<u8>)>> {
     let named = |path: &Path, e: io::Error| {
         io::Error::new(e.kind(), format!("cannot read {}: {e}", path.display()))

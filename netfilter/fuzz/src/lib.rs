@@ -1,12 +1,12 @@
-//! Gives changed input to every decoder of weir, on stable Rust.
+//! A fuzzer for every decoder of weir, on stable Rust.
 //!
-//! What it is for: to find input that makes a decoder panic, wait or eat memory. What it refuses: coverage
-//! feedback, which needs a compiler of its own; real input is the start instead, kept in `corpus`.
+//! It finds input that makes a decoder panic, hang or exhaust memory. It does not use coverage feedback, which needs a special
+//! compiler; it starts from real input, which is in `corpus`.
 //!
-//! - [`Target`] is one decoder, [`TARGETS`] are all of them.
-//! - [`fuzz`] changes inputs of a corpus and gives them to a target until the time is over.
-//! - [`corpus()`] reads a folder of inputs; [`record()`] makes those that only a kernel can give.
-//! - [`Conversation`] is what a kernel said, as one input.
+//! - [`Target`] is one decoder; [`TARGETS`] lists all of them.
+//! - [`fuzz`] mutates inputs of a corpus and runs a target with them until a deadline.
+//! - [`corpus()`] reads a folder of inputs; [`record()`] creates those that only a kernel can produce.
+//! - [`Conversation`] is the answers of a kernel as one input.
 #![forbid(unsafe_code)]
 
 mod conversation;

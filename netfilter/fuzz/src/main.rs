@@ -29,7 +29,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether all went well.
+/// Executes the command line; `false` if a decoder did not survive an input.
 fn command(words: &[&str]) -> Result<bool, Box<dyn std::error::Error>> {
     let home = Path::new(env!("CARGO_MANIFEST_DIR"));
     match words {
@@ -88,7 +88,7 @@ fn search(
         .collect();
     println!("{name}: seed {seed}, {} inputs", inputs.len());
     std::fs::create_dir_all(crashes)?;
-    // Stays when the process ends in the middle.
+    // The file remains if an input kills the process.
     let current = crashes.join(format!("{name}-{}.current", std::process::id()));
     let outcome = fuzz(target, &inputs, seed, time, &current)?;
     std::fs::remove_file(&current)?;

@@ -1,11 +1,11 @@
-//! How an input is changed.
+//! Mutates inputs.
 
 use crate::Random;
 use std::ops::Range;
 
-/// Longer ones only take time: the largest input of a corpus has a few ten thousand bytes.
+/// The largest mutated input, in bytes. The largest input of a corpus has some ten thousand; larger ones only take time.
 const LONGEST: usize = 256 * 1024;
-/// Numbers at the edges of what lengths and counts can be.
+/// Numbers at the limits of lengths and counts.
 const EDGES: [u32; 14] = [
     0,
     1,
@@ -23,7 +23,7 @@ const EDGES: [u32; 14] = [
     u32::MAX,
 ];
 
-/// Changes an input one to eight times. `others` are what parts may be taken from.
+/// Changes an input one to eight times, also with parts of `others`.
 pub fn mutate(random: &mut Random, input: &mut Vec<u8>, others: &[Vec<u8>]) {
     for _ in 0..=random.below(8) {
         once(random, input, others);
@@ -63,7 +63,7 @@ fn change(input: &mut [u8], at: usize, f: impl Fn(u8) -> u8) {
     }
 }
 
-/// A part, mostly a short one.
+/// A range of the input, which is usually short.
 fn part(random: &mut Random, input: &[u8]) -> Range<usize> {
     let start = random.below(input.len());
     let most = 1 << random.below(14);
@@ -71,8 +71,8 @@ fn part(random: &mut Random, input: &[u8]) -> Range<usize> {
     start.min(end)..end
 }
 
-/// A length, a count or an offset: two or four bytes, aligned as in netlink, in either byte order; an edge, or
-/// a little more or less than before.
+/// Changes two or four bytes that may be a length, a count or an offset: aligned as in netlink, in either byte order, to one of
+/// [`EDGES`] or to a slightly larger or smaller number.
 fn number(random: &mut Random, input: &mut [u8], at: usize) {
     let width = if random.below(2) == 0 { 2 } else { 4 };
     let at = at / width * width;
@@ -96,7 +96,7 @@ fn number(random: &mut Random, input: &mut [u8], at: usize) {
     }
 }
 
-/// A part of another input, put in or written over.
+/// Inserts a part of another input, or overwrites bytes with it.
 fn splice(random: &mut Random, input: &mut Vec<u8>, others: &[Vec<u8>]) {
     let Some(other) = random.of(others) else {
         return;

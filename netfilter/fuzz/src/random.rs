@@ -1,4 +1,4 @@
-//! Numbers that a seed determines.
+//! Pseudorandom numbers.
 
 /// SplitMix64: the same seed gives the same numbers on every machine.
 ///
@@ -8,7 +8,7 @@
 pub struct Random(u64);
 
 impl Random {
-    /// From a seed.
+    /// Starts the sequence of a seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self(seed)
@@ -23,18 +23,18 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number in `[0, end)`; 0 when there is none.
+    /// A number in `[0, end)`; 0 if `end` is 0.
     pub fn below(&mut self, end: usize) -> usize {
         let end = u64::try_from(end).unwrap_or(u64::MAX).max(1);
         usize::try_from(self.number() % end).unwrap_or(0)
     }
 
-    /// One byte.
+    /// The lowest byte of the next number.
     pub fn byte(&mut self) -> u8 {
         self.number().to_le_bytes()[0]
     }
 
-    /// One of a list.
+    /// A random element of a list; `None` if the list is empty.
     pub fn of<'a, T>(&mut self, list: &'a [T]) -> Option<&'a T> {
         list.get(self.below(list.len()))
     }

@@ -1,4 +1,4 @@
-//! Inputs that only a kernel can give: what it says when it is asked.
+//! Records inputs that only a kernel can produce: its answers to requests.
 
 use crate::Conversation;
 use std::cell::RefCell;
@@ -15,7 +15,7 @@ use weir_netlink::Netns;
 use weir_netlink::message::Netfilter;
 use weir_netlink::nfnetlink::{Batch, NFNL_SUBSYS_NFTABLES, Requests, Socket, message_type};
 
-/// What the rules name.
+/// The sets that the rules use.
 const SETS: &str = "\
 create plain hash:ip
 create pair hash:ip,port
@@ -28,7 +28,7 @@ create timed6 hash:ip family inet6 timeout 60
 type Fallible<T> = Result<T, Box<dyn std::error::Error>>;
 type Heard = Rc<RefCell<Vec<Vec<u8>>>>;
 
-/// A kernel that is written down.
+/// Records the answers of a kernel.
 struct Recorder<K> {
     kernel: K,
     heard: Heard,
@@ -90,11 +90,12 @@ impl xtables::XtTransport for Recorder<xtables::XtSockets> {
     }
 }
 
-/// Writes the recorded part of the corpus: `netlink`, `attributes`, `nft`, `xtables` and `ipset`. `texts` is the
-/// folder of the rules and sets that are loaded, `netfilter/tests/kernel`. Needs root, `nft` and `nsenter`.
+/// Writes the recorded part of the corpus: `netlink`, `attributes`, `nft`, `xtables` and `ipset`.
+///
+/// `texts` is the folder of the rules and sets to load, `netfilter/tests/kernel`. Needs root, `nft` and `nsenter`.
 ///
 /// # Errors
-/// What could not be loaded, asked or written.
+/// A text cannot be loaded, a request fails, or a file cannot be written.
 pub fn record(texts: &Path, corpus: &Path) -> Fallible<()> {
     for entry in std::fs::read_dir(texts.join("listing"))? {
         let path = entry?.path();
@@ -145,7 +146,7 @@ fn keep(corpus: &Path, target: &str, name: &str, heard: &Conversation) -> io::Re
     write(corpus, target, name, &heard.encode())
 }
 
-/// `nft -f -` in a namespace.
+/// Runs `nft -f -` in a network namespace.
 fn load(ns: &Netns, text: &str) -> Fallible<()> {
     let mut nft = Command::new("nsenter")
         .arg(format!("--net={}", ns.path().display()))
@@ -161,7 +162,7 @@ fn load(ns: &Netns, text: &str) -> Fallible<()> {
     }
 }
 
-/// What the kernel answers while something is asked; what was made of the answers is not needed.
+/// Records the answers of the kernel during `ask`, and drops its result.
 fn listen<T>(
     ask: impl FnOnce(Socket<Recorder<weir_netlink::NetlinkSocket>>) -> weir_netlink::Result<T>,
 ) -> weir_netlink::Result<Conversation> {
@@ -190,7 +191,7 @@ fn tables(script: &Script) -> weir_netlink::Result<Conversation> {
     })
 }
 
-/// The questions of the target `netlink`; refusals, which have the most in them, where there can be some.
+/// Sends the requests of the target `netlink`. If a request can be refused, it is, because refusals contain the most attributes.
 fn answers(
     which: usize,
     mut socket: Socket<Recorder<weir_netlink::NetlinkSocket>>,
@@ -229,7 +230,7 @@ fn answers(
     Ok(())
 }
 
-/// The attributes of one object of each kind, with the number by which the target knows their set.
+/// Writes the attributes of one object of each kind, after the number that selects their declaration in the target.
 fn attributes(corpus: &Path, name: &str, heard: &Conversation) -> Fallible<()> {
     let kinds = [
         (raw::NFT_MSG_NEWTABLE, 0),
@@ -248,7 +249,7 @@ fn attributes(corpus: &Path, name: &str, heard: &Conversation) -> Fallible<()> {
         let length = datagram.first_chunk().map_or(0, |l| u32::from_ne_bytes(*l));
         let end = usize::try_from(length)?.min(datagram.len());
         let mut input = vec![which];
-        // Behind `struct nlmsghdr` and `struct nfgenmsg`.
+        // The attributes follow `struct nlmsghdr` and `struct nfgenmsg`.
         input.extend(datagram.get(20..end).unwrap_or_default());
         write(corpus, "attributes", &format!("{name}-{which}"), &input)?;
     }

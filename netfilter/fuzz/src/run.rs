@@ -1,4 +1,4 @@
-//! The loop.
+//! The fuzzing loop.
 
 use crate::{Random, Target, mutate};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use std::{fs, io};
 
-/// An input of this size is decoded in microseconds.
+/// The longest time for one input; usual inputs are decoded in microseconds.
 const SLOW: Duration = Duration::from_secs(2);
 
 /// An input that a decoder did not survive.
@@ -14,23 +14,23 @@ const SLOW: Duration = Duration::from_secs(2);
 pub struct Crash {
     /// The input.
     pub input: Vec<u8>,
-    /// What happened.
+    /// The panic message, or the time that it took.
     pub reason: String,
 }
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// How many inputs were given.
+    /// The number of inputs that were tried.
     pub runs: u64,
-    /// The first that the decoder did not survive.
+    /// The first input that the decoder did not survive.
     pub crash: Option<Crash>,
 }
 
-/// Gives one input to a target.
+/// Runs a target with one input.
 ///
 /// # Errors
-/// It panicked, with its words, or took longer than two seconds.
+/// The target panicked (the error has the message), or took longer than two seconds.
 pub fn guarded(target: &Target, input: &[u8]) -> Result<(), String> {
     let start = Instant::now();
     match catch_unwind(AssertUnwindSafe(|| (target.run)(input))) {
@@ -44,10 +44,9 @@ pub fn guarded(target: &Target, input: &[u8]) -> Result<(), String> {
     }
 }
 
-/// Changes inputs of the corpus and gives them to the target until the time is over or one was too much for it.
+/// Runs the target with mutated inputs of the corpus until the time is over or the target does not survive one.
 ///
-/// The input is in the file `current` while it is tried: a stack that overflows or memory that is used up ends
-/// the process, and nothing could be written then.
+/// Each input is written to the file `current` before it is tried, because a stack overflow or exhausted memory ends the process.
 ///
 /// # Errors
 /// `current` cannot be written.

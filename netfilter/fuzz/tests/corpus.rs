@@ -1,5 +1,5 @@
-//! Every input of the corpus once; and the loop finds what is there to be found.
-// Helpers are tests, too: clippy.toml allows them the same.
+//! Every decoder survives its corpus, and the fuzzing loop finds a planted panic.
+// Makes clippy treat helper functions as tests, which clippy.toml exempts from some lints.
 #![cfg(test)]
 
 use std::path::Path;
@@ -28,8 +28,8 @@ fn every_decoder_survives_its_corpus() {
     }
 }
 
-/// A recording of other questions than are asked now would end in an error, and what comes after it would never
-/// be looked at.
+/// If the recorded requests differ from those that weir sends now, reading ends with an error, and the rest of the recording is
+/// never decoded.
 #[test]
 fn recorded_rulesets_are_read_to_their_end() {
     let nft = TARGETS.iter().find(|t| t.name == "nft").unwrap();
@@ -102,7 +102,7 @@ fn a_panic_is_found_and_its_input_repeats_it() {
         std::fs::read(&current).unwrap(),
         outcome.crash.clone().unwrap().input
     );
-    // The same seed, the same input.
+    // The same seed gives the same input.
     assert_eq!(run(), outcome);
     let crash = outcome.crash.unwrap();
     assert!(crash.reason.contains("seven"), "{}", crash.reason);
@@ -116,7 +116,7 @@ fn a_conversation_is_read_as_it_was_written() {
         answers: vec![vec![], vec![1, 2, 3], vec![4]],
     };
     assert_eq!(Conversation::decode(&said.encode()), said);
-    // A length that is too large is the rest.
+    // An answer whose length is too large consists of the rest.
     let cut = Conversation::decode(&[9, 0, 0, 0, 5]);
     assert_eq!(cut.answers, vec![vec![5]]);
 }

@@ -1,4 +1,4 @@
-//! What container runtimes, Kubernetes and people give the plugin.
+//! The input of the CNI plugin from container runtimes, Kubernetes and users.
 
 use super::text;
 use serde_json::Value;
@@ -8,7 +8,7 @@ use weir_cni::pod::{Pod, PodFacts, Skip};
 use weir_cni::protocol::{About, Call, CniArgs, CniError, Edge, Handler, NetConf, PrevResult, run};
 use weir_runner::NetworkList;
 
-/// Reads what a real handler reads, and touches no namespace.
+/// Decodes what a real handler decodes, without entering a network namespace.
 struct Reader;
 
 impl Handler for Reader {
@@ -59,7 +59,7 @@ fn respond(environment: &[(&str, &str)], stdin: &[u8]) {
         version: "0",
     };
     let status = run(edge, about, &mut Reader);
-    // A runtime reads stdout as JSON whenever there is some.
+    // A runtime parses stdout as JSON unless it is empty.
     let is_json = stdout.is_empty() || serde_json::from_slice::<Value>(&stdout).is_ok();
     assert!(
         is_json,
@@ -69,7 +69,7 @@ fn respond(environment: &[(&str, &str)], stdin: &[u8]) {
     assert!(status == 0 || !stdout.is_empty(), "failed without a word");
 }
 
-/// A whole call: lines `NAME=VALUE`, an empty line, stdin.
+/// A whole CNI call: lines `NAME=VALUE` of the environment, an empty line, stdin.
 pub(super) fn call(input: &[u8]) {
     let end = input
         .windows(2)
@@ -84,7 +84,7 @@ pub(super) fn call(input: &[u8]) {
     respond(&variables, stdin);
 }
 
-/// The configuration alone, for every verb.
+/// The configuration on stdin, with every command.
 pub(super) fn config(input: &[u8]) {
     for verb in ["ADD", "CHECK", "DEL", "GC", "STATUS", "VERSION"] {
         let environment = [
@@ -102,21 +102,21 @@ pub(super) fn config(input: &[u8]) {
     }
 }
 
-/// A network configuration, as a list and as a single one.
+/// A network configuration, as a list and as a single plugin.
 pub(super) fn conflist(input: &[u8]) {
     let input = text(input);
     drop(NetworkList::from_list(&input, "fuzz.conflist"));
     drop(NetworkList::from_single(&input, "fuzz.conf"));
 }
 
-/// A pod, and what is decided about it.
+/// The manifest of a pod, and the decision whether to skip the pod.
 pub(super) fn manifest(input: &[u8]) {
     if let Ok(pod) = Pod::from_manifest(&text(input), "fuzz") {
         drop(Skip::of(&PodFacts::of(&pod)));
     }
 }
 
-/// A configuration, as far as the rules of both engines.
+/// The configuration of a sidecar, compiled to the rules of both engines.
 pub(super) fn sidecar(input: &[u8]) {
     let Ok(config) = SidecarConfig::from_json(&text(input), "fuzz") else {
         return;
@@ -128,9 +128,9 @@ pub(super) fn sidecar(input: &[u8]) {
     }
 }
 
-/// A kubeconfig, with every file that it names; there are none.
+/// A kubeconfig. The files that it names do not exist.
 pub(super) fn kubeconfig(input: &[u8]) {
-    // By process: two may run at once.
+    // The process id separates processes that run at the same time.
     let folder = std::env::temp_dir().join(format!("weir-fuzz-{}", std::process::id()));
     let file = folder.join("kubeconfig");
     let written = std::fs::create_dir_all(&folder).and_then(|()| std::fs::write(&file, input));

@@ -1,11 +1,11 @@
-//! Connections as `nf_conntrack_netlink` lists them.
+//! Connections that `nf_conntrack_netlink` lists.
 
 use super::choose;
 use crate::Conversation;
 use weir_netfilter::conntrack::{Conntrack, Entry, Transport, Tuple};
 use weir_netlink::nfnetlink::Socket;
 
-/// All of a family, or one; the first byte chooses.
+/// The first byte selects a list of all connections of a family, or a request for one connection.
 pub(super) fn list(input: &[u8]) {
     let (which, input) = choose(input);
     let mut table = Conntrack::with_socket(Socket::with_transport(Conversation::replay(input)));

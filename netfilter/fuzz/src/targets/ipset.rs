@@ -1,11 +1,11 @@
-//! Sets: the kernel's list, and texts.
+//! Sets: the kernel's list, and the text of `ipset restore`.
 
 use super::text;
 use crate::Conversation;
 use weir_netfilter::ipset::{IpsetEngine, plan, restore as parser};
 use weir_netlink::nfnetlink::Socket;
 
-/// Listed, printed, planned away.
+/// Lists and prints sets, and plans their removal.
 pub(super) fn list(input: &[u8]) {
     let socket = Socket::with_transport(Conversation::replay(input));
     let Ok(mut engine) = IpsetEngine::with_socket(socket) else {

@@ -1,4 +1,4 @@
-//! Every decoder of input from outside.
+//! Every decoder of untrusted input.
 
 mod cni;
 mod conntrack;
@@ -10,9 +10,9 @@ mod xtables;
 /// One decoder.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
-    /// Its name, and that of its folder in the corpus.
+    /// The name of the target and of its folder in the corpus.
     pub name: &'static str,
-    /// Decodes one input. An error is an answer; a panic is a finding.
+    /// Decodes one input. Only a panic is a finding; an error is not.
     pub run: fn(&[u8]),
 }
 
@@ -20,7 +20,7 @@ const fn target(name: &'static str, run: fn(&[u8])) -> Target {
     Target { name, run }
 }
 
-/// All of them.
+/// All targets.
 pub const TARGETS: [Target; 15] = [
     target("netlink", netlink::answers),
     target("attributes", netlink::attributes),
@@ -39,12 +39,12 @@ pub const TARGETS: [Target; 15] = [
     target("kubeconfig", cni::kubeconfig),
 ];
 
-/// Texts reach most parsers as UTF-8 that was checked; the bytes around a bad one should still be seen.
+/// Most parsers take valid UTF-8. Invalid bytes are replaced, so that the rest of the input is still parsed.
 fn text(input: &[u8]) -> std::borrow::Cow<'_, str> {
     String::from_utf8_lossy(input)
 }
 
-/// The first byte, which chooses, and the rest.
+/// The first byte, which selects a variant of the target, and the rest.
 fn choose(input: &[u8]) -> (u8, &[u8]) {
     input
         .split_first()

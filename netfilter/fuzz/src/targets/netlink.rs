@@ -1,4 +1,4 @@
-//! Messages, acknowledgements and attributes.
+//! Netlink messages, acknowledgements and attributes.
 
 use super::choose;
 use crate::Conversation;
@@ -10,7 +10,7 @@ use weir_netfilter::nft::{expr, raw};
 use weir_netlink::attr::{AttrSet, Attrs, Target, Writer};
 use weir_netlink::nfnetlink::{Batch, NFNL_SUBSYS_NFTABLES, Requests, Socket, message_type};
 
-/// What a socket makes of answers: to a dump, to a question, to a batch and to requests.
+/// The answers to a dump, to a get request, to a batch and to several requests.
 pub(super) fn answers(input: &[u8]) {
     let (which, input) = choose(input);
     let mut socket = Socket::with_transport(Conversation::replay(input));
@@ -31,7 +31,7 @@ pub(super) fn answers(input: &[u8]) {
             let mut batch = Batch::new(NFNL_SUBSYS_NFTABLES, Some(7));
             batch.push(raw::NFT_MSG_NEWTABLE, 0, 1, &table);
             batch.push(raw::NFT_MSG_DELTABLE, 0, 1, &table);
-            // The name of the attribute that an offset points at is part of the answer.
+            // Printing the error resolves an offset to the name of an attribute.
             drop(
                 socket
                     .commit(batch)
@@ -47,7 +47,7 @@ pub(super) fn answers(input: &[u8]) {
     }
 }
 
-/// Attributes of every declared set. What could be read is written as it was read.
+/// The attributes of every declaration. Decoded attributes are encoded again and must not differ.
 pub(super) fn attributes(input: &[u8]) {
     const SETS: [fn(&[u8]); 15] = [
         both::<TableAttrs>,

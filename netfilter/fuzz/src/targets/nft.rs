@@ -1,4 +1,4 @@
-//! A ruleset as nf_tables lists it.
+//! A ruleset that nf_tables lists.
 
 use super::choose;
 use crate::Conversation;
@@ -7,7 +7,7 @@ use weir_netfilter::nft::expr::{Expr, ExprAttrs};
 use weir_netfilter::nft::{NftEngine, Ruleset, TableFamily, plan};
 use weir_netlink::nfnetlink::Socket;
 
-/// Read, printed, and planned away.
+/// Reads and prints a ruleset, and plans its removal.
 pub(super) fn read(input: &[u8]) {
     let socket = Socket::with_transport(Conversation::replay(input));
     let Ok(found) = NftEngine::with_socket(socket).read() else {
@@ -25,11 +25,11 @@ pub(super) fn read(input: &[u8]) {
     for op in removed.ops {
         drop(op.to_string());
     }
-    // What was read is desired: nothing to do, or at least nothing to stumble over.
+    // A plan with the ruleset itself as the desired state must not panic.
     drop(plan(&found.ruleset, &found, &owned));
 }
 
-/// A match or target of xtables in a rule of nf_tables; the first byte chooses which, and the family.
+/// A match or target of xtables in a rule of nf_tables; the first byte selects match or target, and the family.
 pub(super) fn compat(input: &[u8]) {
     let (which, data) = choose(input);
     let name = if which & 1 == 0 { "match" } else { "target" };

@@ -1,4 +1,4 @@
-//! Legacy tables: the kernel's blob, and texts.
+//! Legacy tables: the blob of the kernel, and the text of `iptables-restore`.
 
 use super::{choose, text};
 use crate::Conversation;
@@ -6,7 +6,7 @@ use weir_netfilter::xtables::{self, plan, plan_restore};
 use weir_netfilter::xtables::{Ownership, Ruleset, Script, Sets, Snapshot, XtEngine, XtFamily};
 use weir_netlink::Result;
 
-/// Names of sets without a kernel.
+/// Resolves names of sets without a kernel: the set with index N is `setN`.
 struct Numbered;
 
 impl Sets for Numbered {
@@ -22,7 +22,7 @@ impl Sets for Numbered {
     }
 }
 
-/// The text of all tables, put together of its pieces.
+/// The text of all tables, joined from its pieces.
 fn listed(engine: XtEngine<impl xtables::XtTransport>) -> Option<String> {
     let mut text = String::new();
     let take = |piece: &str| {
@@ -33,7 +33,7 @@ fn listed(engine: XtEngine<impl xtables::XtTransport>) -> Option<String> {
     Some(text)
 }
 
-/// The tables of both families: read, printed, planned away.
+/// Reads and prints the tables of both families, and plans the removal of their rules.
 pub(super) fn read(input: &[u8]) {
     let engine = || XtEngine::with_transport(Conversation::replay(input), Box::new(Numbered));
     let text = listed(engine());
@@ -54,7 +54,7 @@ pub(super) fn read(input: &[u8]) {
     drop(plan(&found.ruleset, &found, &ours));
 }
 
-/// `iptables-restore` for a namespace without tables; the first byte chooses the family.
+/// `iptables-restore` in a network namespace without tables; the first byte selects the family.
 pub(super) fn restore(input: &[u8]) {
     let (which, input) = choose(input);
     let family = if which == b'6' {
