@@ -1,18 +1,18 @@
-//! Rules as the C library libnftnl writes them, to compare weir's own messages with. Never part of the product.
+//! Encodes rules with the C library libnftnl, for comparison with weir's messages. Never part of the product.
 //!
-//! The crate `nftnl` wraps tables, chains, rules and about half of the expressions that weir uses;
-//! [`Expr`] reaches all of them through the one trait that it has for that.
+//! The crate `nftnl` wraps tables, chains, rules and about half of the expressions that weir uses. [`Expr`] gives access to all
+//! expressions through the trait `nftnl::expr::Expression`.
 //!
 //! # Safety
 //!
-//! The workspace keeps `unsafe` in one module of one crate. This crate is the exception, because it calls C
-//! functions; it is a test tool and nothing depends on it. For every block below these hold:
+//! This crate uses `unsafe` because it calls C functions. It is a test tool, and nothing depends on it. Every block below relies
+//! on these facts:
 //!
-//! - an expression comes from `nftnl_expr_alloc` and is handed over at once to the caller of `to_expr`, who
-//!   owns it (`nftnl_rule_add_expr` frees it with the rule);
-//! - every setter copies what it is given during the call, so nothing of ours has to live longer;
-//! - a setter is given the width that libnftnl keeps for that attribute: a wrong one would make libnftnl
-//!   abort, not write elsewhere.
+//! - an expression comes from `nftnl_expr_alloc` and is returned to the caller of `to_expr`, which owns it
+//!   (`nftnl_rule_add_expr` frees it with the rule);
+//! - every setter copies its argument during the call, so no argument has to live longer;
+//! - every setter is called with the width that libnftnl stores for the attribute; with a wrong width libnftnl aborts and does
+//!   not write out of bounds.
 #![allow(unsafe_code)]
 
 use nftnl::expr::Expression;
@@ -102,8 +102,8 @@ impl Expression for Expr {
         let e = expr.as_ptr();
         for (attribute, value) in &self.values {
             let n = *attribute;
-            // SAFETY: `e` is a valid expression that nobody else has yet; pointers are to values
-            // that live during the call, with their own length.
+            // SAFETY: `e` is a valid expression without other references; each pointer is to a value that lives during
+            // the call, with the length of that value.
             unsafe {
                 match value {
                     Value::U8(v) => sys::nftnl_expr_set_u8(e, n, *v),
@@ -124,7 +124,7 @@ impl Expression for Expr {
     }
 }
 
-/// The `NFT_MSG_NEWRULE` that libnftnl writes for a rule, its header included.
+/// The `NFT_MSG_NEWRULE` of libnftnl for a rule, including the header.
 ///
 /// # Panics
 /// Never for rules of less than 64 KiB.

@@ -1,5 +1,5 @@
-//! Every expression that weir uses, in our bytes and in libnftnl's.
-// Helpers are tests, too: clippy.toml allows them the same.
+//! Compares the bytes of weir with those of libnftnl, for every expression that weir uses.
+// Makes clippy treat helper functions as tests, which clippy.toml exempts from some lints.
 #![cfg(test)]
 
 mod common;
@@ -16,7 +16,7 @@ use weir_netfilter::nft::{
 use weir_netfilter_oracle::{Expr as C, message};
 use weir_netlink::attr::Attrs;
 
-/// Our NEWRULE message in table `inet x`, chain `c`.
+/// The NEWRULE message of weir in table `inet x`, chain `c`.
 fn ours(rule: Rule) -> Vec<u8> {
     let id = (TableFamily::Inet, "x".to_owned());
     let ops = vec![NftOp::AddRule(id, "c".to_owned(), rule, None)];
@@ -31,7 +31,7 @@ fn ours(rule: Rule) -> Vec<u8> {
     }
 }
 
-/// The same from libnftnl.
+/// The same message of libnftnl.
 fn theirs(exprs: &[C]) -> Vec<u8> {
     let table = Table::new(c"x", ProtoFamily::Inet);
     let chain = Chain::new(c"c", &table);
@@ -49,7 +49,7 @@ fn hex(bytes: &[u8]) -> String {
         .collect()
 }
 
-/// Equal from `struct nfgenmsg` on; flags and sequence number are of the batch.
+/// Compares the messages from `struct nfgenmsg` on; the flags and the sequence number depend on the batch.
 #[track_caller]
 fn same(rule: Rule, exprs: &[C]) {
     let (ours, theirs) = (ours(rule), theirs(exprs));
@@ -69,7 +69,7 @@ fn data(bytes: &[u8]) -> Option<DataAttrs> {
     Some(DataAttrs::of(bytes))
 }
 
-/// Each expression with as many attributes as both sides can set; numbers that change under a byte swap.
+/// Each expression with as many attributes as both sides can set, and with numbers that change under a byte swap.
 fn pairs() -> Vec<(Expr, C)> {
     let mut pairs = Vec::new();
     macro_rules! pair {
@@ -237,7 +237,7 @@ fn pairs() -> Vec<(Expr, C)> {
             .u32(NFTNL_EXPR_LOG_LEVEL, 7)
             .u32(NFTNL_EXPR_LOG_FLAGS, 8)
     );
-    // A rule numbers its own sets from 0, a batch from 1.
+    // A rule of weir numbers its sets from 0, a batch from 1.
     pair!(
         Lookup {
             sreg: Some(REG_1),
@@ -568,13 +568,13 @@ fn pairs() -> Vec<(Expr, C)> {
     pairs
 }
 
-/// The version of libnftnl that the binding speaks has no such expression.
+/// Expressions that the version of libnftnl of the binding lacks.
 const NEWER: [&str; 1] = ["last"];
 
-/// libnftnl writes their attributes in another order, or a name without its NUL; both are the same to the kernel.
+/// Expressions whose attributes libnftnl writes in another order, or with a name without NUL; the kernel accepts both.
 const OTHERWISE: [&str; 6] = ["dynset", "exthdr", "objref", "quota", "rt", "xfrm"];
 
-/// The attributes of the only expression of a message, by number, without what [`OTHERWISE`] is about.
+/// The attributes of the only expression of a message, by number, without the differences of [`OTHERWISE`].
 fn attributes(message: &[u8]) -> BTreeMap<u16, Vec<u8>> {
     let inside = |bytes: &[u8], number: u16| -> Vec<u8> {
         let mut all = Attrs::new(bytes).map(Result::unwrap);
@@ -699,7 +699,7 @@ fn a_comment_is_the_same_userdata() {
         comment: Some(text),
         ..Rule::default()
     });
-    // An attribute whole: libnftnl puts it before the (empty) list of expressions, the nft program after.
+    // The whole attribute is compared: libnftnl writes it before the (empty) list of expressions, nft after it.
     let userdata = &theirs[36..];
     assert_eq!(u16::from_ne_bytes(userdata[2..4].try_into().unwrap()), 7);
     assert!(

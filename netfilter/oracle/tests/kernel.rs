@@ -1,9 +1,8 @@
-//! Batches that libnftnl builds and libmnl sends: the kernel takes them, and weir reads back what they mean.
+//! Batches that libnftnl builds and libmnl sends: the kernel accepts them, and weir decodes their meaning.
 //!
-//! Another author wrote the bytes and another one sent them, so neither a wrong number nor a wrong reading of ours can
-//! hide behind its own mirror image. Each rule is also compared as `weir apply` does it: nothing may differ, or the first
-//! apply beside another program's rules would write them anew.
-// Helpers are tests, too: clippy.toml allows them the same.
+//! weir neither encodes nor sends these bytes, so an error that weir makes alike in encoding and decoding is found. Each rule is
+//! also compared as `weir apply` does: there must be no difference, or the first apply would replace the rules of another program.
+// Makes clippy treat helper functions as tests, which clippy.toml exempts from some lints.
 #![cfg(test)]
 
 mod common;
@@ -21,7 +20,7 @@ use weir_netfilter::nft::{
 };
 use weir_netfilter_oracle::Expr as C;
 
-/// Where a rule of these tests stands.
+/// The base chain of a rule.
 #[derive(Clone, Copy)]
 enum At {
     Filter,
@@ -68,7 +67,7 @@ fn theirs(at: At, table: &Table) -> CChain<'_> {
     chain
 }
 
-/// Sends it by libmnl and waits for every acknowledgement.
+/// Sends the batch with libmnl and waits for every acknowledgement.
 fn send(batch: &FinalizedBatch) -> std::io::Result<()> {
     let socket = mnl::Socket::new(mnl::Bus::Netfilter)?;
     socket.send_all(batch)?;
@@ -262,7 +261,7 @@ const MEMBERS: [Ipv4Addr; 3] = [
     Ipv4Addr::new(192, 0, 2, 255),
 ];
 
-/// The table of libnftnl: a set if the rule has one, a chain to jump to, and a base chain with this rule.
+/// The table of libnftnl: a set if the rule uses one, a chain as the target of jumps, and a base chain with this rule.
 fn batch(case: &Case) -> FinalizedBatch {
     let table = Table::new(c"x", ProtoFamily::Inet);
     let mut batch = Batch::new();
@@ -287,7 +286,7 @@ fn batch(case: &Case) -> FinalizedBatch {
     batch.finalize()
 }
 
-/// The same in our values.
+/// The same table as values of weir.
 fn desired(case: &Case) -> Ruleset {
     let element = |a: &Ipv4Addr| Element::new(ElementKey::Value(Data::addr((*a).into())));
     let mut table = nft::Table::new(TableFamily::Inet, "x");
@@ -334,7 +333,7 @@ fn what_libnftnl_and_libmnl_write_is_read_as_it_is_meant() {
                 let mut engine = NftEngine::open().unwrap();
                 let read = engine.read_tables(&[id()]).unwrap().ruleset;
                 let drift = engine.drift(&desired(&case), &[id()]).unwrap().ops;
-                // What another program wrote is taken over, and goes as a whole.
+                // weir takes ownership of the table of another program, and deletes it as a whole.
                 let gone = engine.apply(&Ruleset::default(), &[id()]).unwrap().ops;
                 (read, drift, gone)
             })
@@ -342,7 +341,7 @@ fn what_libnftnl_and_libmnl_write_is_read_as_it_is_meant() {
         assert_eq!(read, desired(&case), "{says}");
         match case.has_set() {
             false => assert_eq!(drift, Vec::new(), "{says}"),
-            // The crate writes no byte orders into a set's userdata; weir does, because `nft` lists no set rightly without.
+            // The crate does not write byte orders to the userdata of a set; weir does, because nft lists sets wrongly without them.
             true => assert!(
                 drift[0].to_string().contains("a set has attribute 13"),
                 "{says}: {drift:?}"

@@ -1,4 +1,4 @@
-//! Expressions of libnftnl that more than one program of these tests uses.
+//! Expressions of libnftnl that several of these test programs use.
 #![allow(dead_code)]
 
 use nftnl_sys::*;
@@ -68,7 +68,7 @@ pub(crate) fn payload(base: u32, offset: u32, len: u32) -> C {
         .u32(NFTNL_EXPR_PAYLOAD_LEN, len)
 }
 
-/// `IFNAMSIZ` bytes.
+/// The name of an interface in `IFNAMSIZ` bytes.
 pub(crate) fn ifname(name: &str) -> Vec<u8> {
     let mut bytes = name.as_bytes().to_vec();
     bytes.resize(16, 0);
