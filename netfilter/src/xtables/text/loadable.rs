@@ -1,10 +1,10 @@
-//! The matches and targets that a rule may name.
+//! The matches and targets that weir can parse.
 
 use crate::xtables::ext::{Kind, Part, Row, matches, of, targets};
 use crate::xtables::target::VERDICTS;
 use crate::xtables::{Match, Target, XtFamily};
 
-/// A match or target whose options can be read.
+/// A match or target whose options can be parsed.
 #[derive(Clone, Copy)]
 pub(super) enum Loadable {
     Match(&'static Kind<Match>),
@@ -64,7 +64,7 @@ impl Loadable {
     }
 }
 
-/// Whether `-j` takes the name for a verdict or a target.
+/// Whether the name after `-j` is a verdict or a target, not a chain.
 pub(super) fn is_target(name: &str, family: XtFamily) -> bool {
     VERDICTS.iter().any(|(verdict, _)| verdict.name() == name)
         || Loadable::find(Part::Target, name, family).is_some()

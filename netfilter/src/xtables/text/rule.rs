@@ -147,8 +147,8 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// A long option may be abbreviated: candidates are the tool's own options, those of loaded extensions, and, if
-    /// none of them has the prefix, those of the implied match of the protocol.
+    /// The full name of a long option, which may be abbreviated. Candidates are the options of iptables itself, those of loaded
+    /// extensions, and, if none of them has the prefix, those of the match that the protocol implies.
     fn whole_name(&self, given: &'a str, column: usize) -> Result<&'a str, Complaint> {
         let options = |kind: Loadable| kind.options().into_iter().map(|(n, _)| n);
         let of = |l: &Loaded| {
