@@ -195,27 +195,49 @@ impl Netns {
     /// The reason why this namespace is not separate from the host or the caller: it is the namespace of the process or of
     /// the calling thread, the initial namespace of the machine, or that of process 1. `None` for every other namespace.
     ///
-    /// The comparison with process 1 is an additional check, for callers that run in a namespace of their own: it needs
-    /// `CAP_SYS_PTRACE`, and on kernels older than 6.18 it is the only way to identify the host's namespace from another
-    /// one. Without permission for it, the other checks decide alone; a program that runs on the host still detects its own
-    /// namespace.
+    /// Process 1 identifies the host's namespace from another one, also on kernels older than 6.18 and on a node that is
+    /// itself a container. Looking at it needs `CAP_SYS_PTRACE`; where that is denied, [`Netns::is_initial`] decides.
     ///
     /// # Errors
-    /// The namespace of the caller cannot be read, so that nothing can be compared.
+    /// The namespace of the caller cannot be read, so that nothing can be compared; that of process 1 cannot be read for
+    /// another reason than a missing permission; those of [`Netns::is_initial`].
     pub fn host_reason(&self) -> Result<Option<&'static str>> {
         let own = [
             NetnsId::of(Path::new("/proc/self/ns/net"))?,
             NetnsId::of(Path::new("/proc/thread-self/ns/net"))?,
         ];
-        Ok(if own.contains(&self.id) {
-            Some("it is the network namespace that this program runs in")
-        } else if self.id.ino == NET_NS_INIT_INO {
-            Some("it is the first network namespace of this machine, the host's")
-        } else if NetnsId::of(Path::new("/proc/1/ns/net")).is_ok_and(|first| first == self.id) {
-            Some("it is the network namespace of process 1, the host's")
-        } else {
-            None
-        })
+        if own.contains(&self.id) {
+            return Ok(Some(
+                "it is the network namespace that this program runs in",
+            ));
+        }
+        let is_initial = match NetnsId::of(Path::new("/proc/1/ns/net")) {
+            Ok(first) if first == self.id => {
+                return Ok(Some("it is the network namespace of process 1, the host's"));
+            }
+            Ok(_) => self.id.ino == NET_NS_INIT_INO,
+            // With `hidepid` the process is not found.
+            Err(e) if e.is_permission() || e.is_not_found() => self.is_initial()?,
+            Err(e) => return Err(e),
+        };
+        Ok(is_initial.then_some("it is the first network namespace of this machine, the host's"))
+    }
+
+    /// Whether this is the initial network namespace of the machine. Only that one has sysctls that are not separate for
+    /// each namespace, such as `net.core.netdev_max_backlog` (`sysctl_core_init()` in net/core/sysctl_net_core.c).
+    ///
+    /// # Errors
+    /// As [`Netns::run`]; sysctls cannot be read.
+    pub fn is_initial(&self) -> Result<bool> {
+        self.run(|| {
+            let find = |path| std::fs::metadata(path).map_err(|e| Error::io("find", path, &e));
+            // Every namespace has this directory, unless sysctls are not visible at all.
+            find("/proc/sys/net/ipv4/conf")?;
+            match find("/proc/sys/net/core/netdev_max_backlog") {
+                Err(e) if e.is_not_found() => Ok(false),
+                found => found.map(|_| true),
+            }
+        })?
     }
 
     /// Calls `f` on a new thread that has entered this namespace with `setns(2)`, and waits for it.

@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 use std::fs::File;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::process::Command;
 use weir_testing::namespace_or_skip;
@@ -115,8 +115,32 @@ fn our_own_namespace_and_the_host_s_are_refused() {
     assert_eq!(netns.run(|| reason(&host)).expect("run"), Some(own));
 }
 
-/// The child of this test runs in a namespace of its own, and opens the parent's by the path in this variable.
+/// The child of a test runs in a namespace of its own, and opens the parent's by the path in this variable.
 const HOST: &str = "WEIR_TEST_HOST_NETNS";
+
+/// Runs a test again in a network namespace of its own, by this command. `None`: nothing shows that this test runs in
+/// the host's namespace.
+fn again(test: &str, host: &str, command: &[&str]) -> Option<Command> {
+    let own = Netns::current().expect("current");
+    // NET_NS_INIT_INO is fixed since 6.18; before, process 1 shows the host's namespace.
+    let known = own.id().ino == 0xEFFF_FFF9 || Netns::of_pid(1).is_ok_and(|n| n.id() == own.id());
+    if !known {
+        println!("skipped: nothing shows that this test runs in the host's namespace");
+        return None;
+    }
+    let mut again = Command::new("unshare");
+    again.arg("--net").args(command);
+    again.arg(std::env::current_exe().expect("this test"));
+    again.args(["--exact", test]).env(HOST, host);
+    Some(again)
+}
+
+fn passes(mut test: Command) {
+    let ran = test.output().expect("util-linux is needed");
+    let said = [ran.stdout, ran.stderr].concat();
+    let said = String::from_utf8_lossy(&said);
+    assert!(ran.status.success() && said.contains("1 passed"), "{said}");
+}
 
 #[test]
 fn the_host_s_namespace_is_refused_from_elsewhere_too() {
@@ -128,24 +152,38 @@ fn the_host_s_namespace_is_refused_from_elsewhere_too() {
     }
     let _ = namespace_or_skip!();
     let host = Netns::current().expect("current");
-    // NET_NS_INIT_INO is fixed since 6.18; before, process 1 shows the host's namespace.
-    let known = host.id().ino == 0xEFFF_FFF9 || Netns::of_pid(1).is_ok_and(|n| n.id() == host.id());
-    if !known {
-        println!("skipped: nothing shows that this test runs in the host's namespace");
+    let test = "netns::the_host_s_namespace_is_refused_from_elsewhere_too";
+    if let Some(test) = again(test, &host.path().display().to_string(), &[]) {
+        passes(test);
+    }
+}
+
+/// Root without `CAP_SYS_PTRACE` may not look at the namespace of process 1.
+#[test]
+fn the_host_s_namespace_is_refused_where_process_1_may_not_be_looked_at() {
+    if let Some(path) = std::env::var_os(HOST) {
+        let denied = Netns::of_pid(1).expect_err("process 1");
+        assert!(denied.is_permission(), "{denied}");
+        let host = Netns::open(Path::new(&path)).expect("the parent's");
+        let reason = host.host_reason().expect("compared").expect("the host's");
+        assert!(reason.ends_with("the host's"), "{reason}");
+        assert!(host.is_initial().expect("sysctls"));
+        let other = Netns::create().expect("a namespace");
+        assert_eq!(other.host_reason().expect("compared"), None);
+        assert!(!other.is_initial().expect("sysctls"));
         return;
     }
-    let ran = Command::new("unshare")
-        .arg("--net")
-        .arg(std::env::current_exe().expect("this test"))
-        .args([
-            "--exact",
-            "netns::the_host_s_namespace_is_refused_from_elsewhere_too",
-        ])
-        .env(HOST, host.path())
-        .output()
-        .expect("unshare of util-linux is needed");
-    let said = String::from_utf8_lossy(&ran.stdout);
-    assert!(ran.status.success() && said.contains("1 passed"), "{said}");
+    let _ = namespace_or_skip!();
+    let host = Netns::current().expect("current");
+    let test = "netns::the_host_s_namespace_is_refused_where_process_1_may_not_be_looked_at";
+    let without = ["setpriv", "--bounding-set", "-sys_ptrace"];
+    let Some(mut test) = again(test, "/proc/self/fd/0", &without) else {
+        return;
+    };
+    // The child may not look at the descriptors of this process either, so it inherits one.
+    let host = host.as_fd().try_clone_to_owned().expect("a descriptor");
+    test.stdin(host);
+    passes(test);
 }
 
 #[test]
