@@ -47,7 +47,7 @@ fn of_pods(pods: &[Asking]) -> Vec<Part> {
     for pod in pods.iter().take(PODS) {
         let found = scan.as_ref().map_err(Clone::clone);
         let found = found.and_then(|scan| processes.find(scan, &pod.identity));
-        let sandbox = found.and_then(|place| processes.open(&place, &pod.identity));
+        let sandbox = found.and_then(|place| Ok(processes.open(&place, &pod.identity)?));
         let addresses = pod.identity.addresses.iter();
         let addresses: Vec<String> = addresses.map(ToString::to_string).collect();
         list += &format!("{}/{} {}: ", pod.namespace, pod.name, addresses.join(" "));

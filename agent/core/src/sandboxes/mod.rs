@@ -179,9 +179,8 @@ impl Sandboxes {
     fn opened(&self, path: &Path) -> weir_netlink::Result<Sandbox> {
         let netns = Netns::open(path)?;
         let object = || format!("{} as a pod's network namespace", path.display());
-        let host = self.0.processes.host();
-        let host = host.map_err(|why| weir_netlink::Error::refused("use", object(), why))?;
-        if host == Some(netns.id()) {
+        let is_host = self.0.processes.is_host(&netns);
+        if is_host.map_err(|why| weir_netlink::Error::refused("use", object(), why))? {
             let reason =
                 "it is the node's, and rules there would take the traffic of the whole node";
             return Err(weir_netlink::Error::refused("use", object(), reason));
@@ -457,7 +456,7 @@ impl Sandboxes {
 fn is_owner(held: &Held, pod: &Identity) -> Result<(), String> {
     match (&held.source, pod.addresses.is_empty()) {
         (Source::Plugin(_) | Source::Runtime(_), true) => Ok(()),
-        _ => owns(&held.sandbox, pod),
+        _ => Ok(owns(&held.sandbox, pod)?),
     }
 }
 

@@ -7,7 +7,7 @@
 //! - it was not created inside the pod, in a user namespace of one of the pod's users; and
 //! - it has all addresses of the pod.
 //!
-//! If two namespaces meet these conditions, neither is accepted.
+//! If two namespaces meet these conditions, neither is accepted; nor is one if another one cannot be examined.
 
 use super::cgroup;
 pub use super::identity::Identity;
@@ -49,6 +49,28 @@ fn has_ended(error: &io::Error) -> bool {
 const NAMESPACES: usize = 256;
 /// Maximum size in bytes read of `/proc/PID/cgroup` and `/proc/PID/stat`: a path has up to 4 KiB, in about ten hierarchies.
 const FILE: u64 = 128 << 10;
+
+/// Why a namespace is not accepted as that of a pod.
+#[derive(Debug)]
+pub enum Refusal {
+    /// It is not the pod's: a condition does not hold.
+    Other(String),
+    /// A condition could not be checked, so it may be the pod's.
+    Unknown(String),
+}
+
+impl From<Refusal> for String {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Other(why) | Refusal::Unknown(why) => why,
+        }
+    }
+}
+
+/// The refusal of a namespace that could not be examined.
+fn unknown(error: impl std::fmt::Display) -> Refusal {
+    Refusal::Unknown(error.to_string())
+}
 
 /// The processes of the node.
 #[derive(Debug, Clone)]
@@ -108,7 +130,21 @@ impl Processes {
 
     /// Returns true if the place is unchanged: the process lives, in that namespace, and belongs to the pod.
     pub fn is_there(&self, place: &Place, pod: &Identity) -> bool {
-        self.is_of(place, pod) && self.look(place.pid).is_ok_and(|now| now == *place)
+        self.is_still(place, pod).unwrap_or(false)
+    }
+
+    /// As [`Processes::is_there`]; an error if that cannot be determined.
+    fn is_still(&self, place: &Place, pod: &Identity) -> io::Result<bool> {
+        let uid = self.pod_of(place.pid)?;
+        if !uid.is_some_and(|uid| pod.is_called(&uid)) {
+            return Ok(false);
+        }
+        // Last, because the PID may have been reused in between: then the start time differs.
+        match self.look(place.pid) {
+            Ok(now) => Ok(now == *place),
+            Err(e) if has_ended(&e) => Ok(false),
+            Err(e) => Err(e),
+        }
     }
 
     /// Opens the `/proc` directory of the process, a cheaper check than [`Processes::is_there`]. `None` if it cannot be opened
@@ -130,16 +166,25 @@ impl Processes {
     /// # Errors
     /// The process is gone, lives in another namespace, or does not belong to the pod; the namespace is the host's, or
     /// was created inside the pod; or one of these cannot be determined.
-    pub fn open(&self, place: &Place, pod: &Identity) -> Result<Sandbox, String> {
-        let netns = Netns::open(&self.link(place.pid)).map_err(|e| e.to_string())?;
+    pub fn open(&self, place: &Place, pod: &Identity) -> Result<Sandbox, Refusal> {
+        let gone = || Refusal::Other(format!("process {} is not of the pod any more", place.pid));
+        let netns = Netns::open(&self.link(place.pid)).map_err(|e| match e.is_not_found() {
+            true => gone(),
+            false => unknown(e),
+        })?;
         // While the namespace is held, its inode number is not reused. The process is checked afterwards: if its PID
         // was reused in between, the start time differs.
-        if netns.id() != place.id || Some(netns.id()) == self.host()? || !self.is_there(place, pod)
+        if netns.id() != place.id
+            || self.is_host(&netns).map_err(unknown)?
+            || !self.is_still(place, pod).map_err(unknown)?
         {
-            return Err(format!("process {} is not of the pod any more", place.pid));
+            return Err(gone());
         }
         not_nested(&netns, pod)?;
-        Sandbox::of(netns).map_err(|e| e.to_string())
+        Sandbox::of(netns).map_err(|e| match e.kind {
+            weir_netlink::ErrorKind::Refused(_) => Refusal::Other(e.to_string()),
+            _ => unknown(e),
+        })
     }
 
     /// Reads the network namespace and the pod of every process once.
@@ -199,6 +244,7 @@ impl Processes {
     /// No namespace is certainly the pod's, or several are; the text names the condition that does not hold.
     pub fn find(&self, scan: &Scan, pod: &Identity) -> Result<Place, String> {
         let (mut found, mut other, mut looked_at) = (Vec::new(), None, 0);
+        let mut unexamined = None;
         for place in scan.of(pod) {
             let owned = self.open(&place, pod).and_then(|sandbox| {
                 looked_at += 1;
@@ -215,7 +261,12 @@ impl Processes {
             }
             match owned {
                 Ok(()) => found.push(place),
-                Err(why) => _ = other.get_or_insert(why),
+                Err(refusal) => {
+                    if let Refusal::Unknown(why) = &refusal {
+                        unexamined.get_or_insert_with(|| format!("{}: {why}", place.id));
+                    }
+                    other.get_or_insert(String::from(refusal));
+                }
             }
         }
         if found.len() > 1 && pod.by_any {
@@ -224,19 +275,29 @@ impl Processes {
                 by_any: false,
                 ..pod.clone()
             };
-            let has_all = |place: &&Place| {
+            let mut whole = Vec::new();
+            for place in &found {
                 let sandbox = self.open(place, &strict);
-                sandbox.is_ok_and(|sandbox| owns(&sandbox, &strict).is_ok())
-            };
-            let whole: Vec<Place> = found.iter().filter(has_all).copied().collect();
+                match sandbox.and_then(|sandbox| owns(&sandbox, &strict)) {
+                    Ok(()) => whole.push(*place),
+                    Err(Refusal::Other(_)) => {}
+                    Err(Refusal::Unknown(why)) => return Err(why),
+                }
+            }
             if !whole.is_empty() {
                 found = whole;
             }
         }
-        match &found[..] {
-            [place] => Ok(*place),
-            [] => Err(scan.missing(pod, other)),
-            several => {
+        match (&found[..], unexamined) {
+            ([place], None) => Ok(*place),
+            ([], _) => Err(scan.missing(pod, other)),
+            ([place], Some(why)) => Err(format!(
+                "{} has a process of the pod{}, but another one may be the pod's and cannot be examined, \
+                 so nothing is written to any: {why}",
+                place.id,
+                pod.and_addresses(" and the addresses ")
+            )),
+            (several, _) => {
                 let ids: Vec<String> = several.iter().map(|p| p.id.to_string()).collect();
                 Err(format!(
                     "{} each have a process of the pod{}: which one is the pod's cannot be told, \
@@ -252,11 +313,23 @@ impl Processes {
         self.root.join(format!("{pid}/ns/net"))
     }
 
+    /// Returns true if this is the node's own network namespace. If it cannot be compared with that of process 1 for lack
+    /// of permission, true for the initial one of the machine.
+    ///
+    /// # Errors
+    /// It cannot be determined.
+    pub(super) fn is_host(&self, netns: &Netns) -> Result<bool, String> {
+        match self.host()? {
+            Some(host) => Ok(host == netns.id()),
+            None => netns.is_initial().map_err(|e| e.to_string()),
+        }
+    }
+
     /// Returns the node's own network namespace; `None` if access to it is denied, or this `/proc` has no process 1.
     ///
     /// # Errors
     /// It cannot be read.
-    pub(super) fn host(&self) -> Result<Option<NetnsId>, String> {
+    fn host(&self) -> Result<Option<NetnsId>, String> {
         match self.look(1) {
             Ok(place) => Ok(Some(place.id)),
             Err(e) if e.kind() == ErrorKind::PermissionDenied || has_ended(&e) => Ok(None),
@@ -285,11 +358,6 @@ impl Processes {
             Err(e) if e.kind() == ErrorKind::PermissionDenied || has_ended(&e) => Ok(None),
             Err(e) => Err(e),
         }
-    }
-
-    fn is_of(&self, place: &Place, pod: &Identity) -> bool {
-        let uid = self.pod_of(place.pid);
-        matches!(uid, Ok(Some(uid)) if pod.is_called(&uid))
     }
 
     fn read(&self, pid: u32, name: &str) -> io::Result<String> {
@@ -393,18 +461,18 @@ fn withheld() -> &'static str {
 }
 
 /// Refuses a namespace that was created inside the pod, by a process in a user namespace of its own.
-pub(super) fn not_nested(netns: &Netns, pod: &Identity) -> Result<(), String> {
-    let depth = netns.user_namespace_depth().map_err(|e| e.to_string())?;
+pub(super) fn not_nested(netns: &Netns, pod: &Identity) -> Result<(), Refusal> {
+    let depth = netns.user_namespace_depth().map_err(unknown)?;
     match (depth, pod.own_users) {
         (Some(0), _) | (Some(1), true) => Ok(()),
-        (Some(_), _) => Err(format!(
+        (Some(_), _) => Err(Refusal::Other(format!(
             "{} belongs to a user namespace that was made inside of the pod",
             netns.id()
-        )),
-        (None, _) => Err(format!(
+        ))),
+        (None, _) => Err(Refusal::Other(format!(
             "{} belongs to a user namespace outside of this agent's",
             netns.id()
-        )),
+        ))),
     }
 }
 
@@ -413,10 +481,8 @@ pub(super) fn not_nested(netns: &Netns, pod: &Identity) -> Result<(), String> {
 ///
 /// # Errors
 /// It does not, or it cannot be read.
-pub fn owns(sandbox: &Sandbox, pod: &Identity) -> Result<(), String> {
-    let have = sandbox
-        .visit(|visit| visit.addresses())
-        .map_err(|e| e.to_string())?;
+pub fn owns(sandbox: &Sandbox, pod: &Identity) -> Result<(), Refusal> {
+    let have = sandbox.visit(|visit| visit.addresses()).map_err(unknown)?;
     let wanted = &pod.addresses;
     let is_there = |wanted: &IpAddr| have.contains(wanted);
     let has_them = match pod.by_any {
@@ -425,11 +491,11 @@ pub fn owns(sandbox: &Sandbox, pod: &Identity) -> Result<(), String> {
     };
     match has_them {
         true => Ok(()),
-        false => Err(format!(
+        false => Err(Refusal::Other(format!(
             "{} does not have the addresses {}",
             sandbox.netns().id(),
             pod.list()
-        )),
+        ))),
     }
 }
 
@@ -483,6 +549,48 @@ mod tests {
         let why = has_none_of("8").unwrap_err();
         assert!(why.contains("/8: "), "{why}");
         assert_eq!(processes.namespaces(), None);
+    }
+
+    /// What cannot be examined may be the pod's, and then it is unknown which one is.
+    #[test]
+    fn one_namespace_is_not_taken_while_another_one_cannot_be_examined() {
+        let (first, second) = (
+            weir_testing::namespace_or_skip!(),
+            weir_testing::namespace_or_skip!(),
+        );
+        let dir = weir_testing::TempDir::new();
+        let of = |pid: u32| dir.path().join(pid.to_string());
+        let start = |pid: u32, netns: &Netns| {
+            fs::create_dir_all(of(pid).join("ns")).unwrap();
+            symlink(netns.path(), of(pid).join("ns/net")).unwrap();
+            let stat = format!("{pid} (x) S 1 2 3 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 {pid} 0 0");
+            fs::write(of(pid).join("stat"), stat).unwrap();
+            fs::write(of(pid).join("cgroup"), "0::/kubepods/podu/c\n").unwrap();
+        };
+        let own = Netns::current().unwrap();
+        start(1, &own);
+        start(7, &first);
+        start(8, &second);
+        let processes = Processes {
+            root: dir.path().to_owned(),
+        };
+        let scan = processes.scan().unwrap();
+        let find = || processes.find(&scan, &Identity::called("u"));
+        let both = find().unwrap_err();
+        assert!(both.contains("each have a process"), "{both}");
+        for file in ["cgroup", "stat", "ns/net"] {
+            let (it, kept) = (of(8).join(file), dir.path().join("kept"));
+            fs::rename(&it, &kept).unwrap();
+            symlink("loop", of(8).join("loop")).unwrap();
+            symlink(of(8).join("loop"), &it).unwrap();
+            let why = find().unwrap_err();
+            assert!(why.contains("cannot be examined"), "{file}: {why}");
+            fs::remove_file(of(8).join("loop")).unwrap();
+            fs::rename(&kept, &it).unwrap();
+        }
+        // It has ended.
+        fs::remove_dir_all(of(8)).unwrap();
+        assert_eq!(find().map(|place| place.pid), Ok(7));
     }
 
     #[test]
