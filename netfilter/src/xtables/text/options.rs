@@ -3,7 +3,7 @@
 use super::shorten;
 use crate::xtables::{Interface, Network, Not, PortRange, Protocol, XtFamily};
 use ipnet::IpNet;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
@@ -243,48 +243,46 @@ impl Opt {
                     XtFamily::Ip6 => "IPv6",
                 };
                 self.wrong(&format!(
-                    "has no {version} address; host names are not resolved"
+                    "has no {version} address; give all of it, host names are not resolved"
                 ))
             })
     }
 
     /// `ADDRESS`, `ADDRESS/LENGTH` or `ADDRESS/MASK`, with a mask that is a prefix. The host bits are kept.
     pub(crate) fn network(&self, n: usize, family: XtFamily) -> Result<IpNet, Complaint> {
-        let (address, mask) = self.address_and_mask(self.word(n), family)?;
+        let (address, mask) = self.address_and_mask(self.word(n), family, false)?;
         IpNet::with_netmask(address, mask)
             .map_err(|_| self.wrong("has no mask that is a prefix; give ADDRESS/LENGTH"))
     }
 
-    /// The same with any mask, for `-s` and `-d`. Only these options complete a partial IPv4 address with zeros, as in `10/8`. In other
-    /// options iptables parses `10/8` as 0.0.0.10/8, and weir refuses it; `0/0` has the same meaning in all options.
+    /// The same with any mask, for `-s` and `-d`.
     pub(crate) fn masked_network(
         &self,
         text: &str,
         family: XtFamily,
     ) -> Result<Network, Complaint> {
-        let address = text.split('/').next().unwrap_or_default();
-        let more = match address.split('.').count() {
-            n @ 1..=3 if family == XtFamily::Ip && !address.is_empty() => ".0".repeat(4 - n),
-            _ => String::new(),
-        };
-        let whole = text.replacen(address, &format!("{address}{more}"), 1);
-        let (address, mask) = self.address_and_mask(&whole, family)?;
+        let (address, mask) = self.address_and_mask(text, family, true)?;
         Network::new(address, mask).ok_or_else(|| self.wrong("has a mask of another family"))
     }
 
+    /// Only `-s` and `-d` (`completes`) complete a partial IPv4 address with zeros, as in `10/8`. In other options iptables parses
+    /// `10/8` as 0.0.0.10/8, and weir refuses it. A partial address whose last number is 0 has the same meaning in all options.
     fn address_and_mask(
         &self,
         text: &str,
         family: XtFamily,
+        completes: bool,
     ) -> Result<(IpAddr, IpAddr), Complaint> {
         let (address, mask) = match text.split_once('/') {
             Some((address, mask)) => (address, Some(mask)),
             None => (text, None),
         };
-        let address = match address {
-            "0" if family == XtFamily::Ip => Ipv4Addr::UNSPECIFIED.into(),
-            _ => self.address_in(address, family)?,
+        let completes = completes || address == "0" || address.ends_with(".0");
+        let more = match address.split('.').count() {
+            n @ 1..=3 if family == XtFamily::Ip && completes => ".0".repeat(4 - n),
+            _ => String::new(),
         };
+        let address = self.address_in(&format!("{address}{more}"), family)?;
         let longer = "is longer than an address; give ADDRESS/LENGTH";
         let net = match mask {
             None => Ok(IpNet::from(address)),

@@ -66,6 +66,15 @@ fn each_command_is_read() {
         ("-A C -p sctp --dport 5", "-A C -p sctp -m sctp --dport 5"),
         ("-A C -s 0/0 -d 10/8 -j C", "-A C -d 10.0.0.0/8 -j C"),
         ("-A C -p ip -i +", "-A C"),
+        (
+            "-A C -m conntrack --ctorigsrc 10.0.0/24 --ctorigdst 0",
+            "-A C -m conntrack --ctorigsrc 10.0.0.0/24 --ctorigdst 0.0.0.0",
+        ),
+        // iptables lists `80/100`, and refuses it.
+        (
+            "-A C -p tcp -j DNAT --to-destination 10.0.0.1:80-80/100",
+            "-A C -p tcp -j DNAT --to-destination 10.0.0.1:80-80/100",
+        ),
         ("-A C ! -i + ! -o +", "-A C ! -i + ! -o +"),
         (
             "-A C -p tcp --sport : ! --dport :",
