@@ -186,6 +186,10 @@ fn decode(form: Form, b: &[u8], cx: &Context<'_>) -> Option<Nat> {
     }
     if has(NF_NAT_RANGE_PROTO_OFFSET) {
         v.base_port = Some(read::<NfNatRange2>(b)?.base_proto.into());
+        // No option represents 0, or a base without ports.
+        v.base_port
+            .filter(|base| *base != 0)
+            .and(v.ports.as_ref())?;
     }
     Some(v)
 }
@@ -242,13 +246,15 @@ impl Nat {
             }
             f.write_str(if brackets { "]" } else { "" })?;
         }
-        if let Some(ports) = &self.ports {
-            f.write_str(":")?;
-            range(f, ports)?;
+        match (&self.ports, self.base_port) {
+            (None, _) => Ok(()),
+            (Some(ports), None) => {
+                f.write_str(":")?;
+                range(f, ports)
+            }
+            // iptables lists a range of one port as `P/BASE`, and refuses that.
+            (Some(ports), Some(base)) => write!(f, ":{}-{}/{base}", ports.start(), ports.end()),
         }
-        self.base_port
-            .iter()
-            .try_for_each(|base| write!(f, "/{base}"))
     }
 }
 
