@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::xtables::sets::Interned;
+use crate::xtables::structs::{written, zeroed};
 use crate::xtables::{Match, Script, Snapshot, Target, plan_restore};
 use std::collections::BTreeSet;
 
@@ -75,4 +76,30 @@ fn every_revision_comes_back() {
     let missing: Vec<_> = all.difference(&seen).collect();
     assert!(missing.is_empty(), "no text has {missing:?}");
     assert!(all.len() > 70, "{all:?}");
+}
+
+/// iptables prints only the names it knows: the text would restore another rule.
+#[test]
+fn a_bit_without_a_name_is_not_lost() {
+    let sets = Interned::default();
+    let cx = Context {
+        family: XtFamily::Ip,
+        sets: &sets,
+        revisions: &All,
+    };
+    let target = |ct_events, exp_events| {
+        let data = written(&structs::XtCtTargetInfoV1 {
+            ct_events,
+            exp_events,
+            ..zeroed()
+        });
+        read_target("CT", 2, &data, &cx)
+    };
+    assert_eq!(
+        target(3, 1).to_string(),
+        " -j CT --ctevents new,related --expevents new"
+    );
+    for unnamed in [target(1 << 11, 0), target(0, 2)] {
+        assert!(matches!(unnamed, Target::Unknown(_)), "{unnamed}");
+    }
 }

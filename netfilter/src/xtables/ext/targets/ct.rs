@@ -109,6 +109,9 @@ fn encode(v: &Ct, form: Form, _: &Context<'_>) -> Encoded {
     {
         return Ok(None);
     }
+    if !has_names(v) {
+        return Err("an event has no name".into());
+    }
     let zone = v.zone.and_then(|z| z.id).unwrap_or(0);
     let helper = name_field(&v.helper).ok_or("a helper's name has at most 15 bytes")?;
     let timeout = name_field(&v.timeout).ok_or("a timeout policy's name has at most 31 bytes")?;
@@ -138,7 +141,7 @@ fn decode(form: Form, b: &[u8], _: &Context<'_>) -> Option<Ct> {
     };
     let by_mark = has(XT_CT_ZONE_MARK);
     let zoned = w.zone != 0 || by_mark || direction.is_some();
-    Some(Ct {
+    let ct = Ct {
         notrack: has(XT_CT_NOTRACK),
         zone: zoned.then_some(Zone {
             id: (!by_mark).then_some(w.zone),
@@ -151,7 +154,14 @@ fn decode(form: Form, b: &[u8], _: &Context<'_>) -> Option<Ct> {
         },
         events: w.ct_events,
         expect_events: w.exp_events,
-    })
+    };
+    has_names(&ct).then_some(ct)
+}
+
+/// False if a bit of the events has no name, and so no text form.
+fn has_names(v: &Ct) -> bool {
+    let all = |events: u32, names: &Bits| events >> names.0.len() == 0;
+    all(v.events, &EVENTS) && all(v.expect_events, &EXPECT_EVENTS)
 }
 
 impl fmt::Display for Notrack {
@@ -168,13 +178,13 @@ impl fmt::Display for Ct {
                 write!(f, " {option} {}", Quoted(name))?;
             }
         }
-        for (option, events) in [
-            ("--ctevents", self.events),
-            ("--expevents", self.expect_events),
+        for (option, events, names) in [
+            ("--ctevents", self.events, &EVENTS),
+            ("--expevents", self.expect_events, &EXPECT_EVENTS),
         ] {
             if events != 0 {
                 write!(f, " {option} ")?;
-                EVENTS.show(f, events)?;
+                names.show(f, events)?;
             }
         }
         let Some(zone) = self.zone else { return Ok(()) };
