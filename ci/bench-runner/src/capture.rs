@@ -9,6 +9,7 @@
 //! F fd PATH        open a file and keep it
 //! f - PATH         an open that fails
 //! M - PATH         stat of a path
+//! P - PATH         statfs of a path
 //! A fd             fstat
 //! Q fd             fstatfs
 //! Y fd             ioctl NS_GET_NSTYPE
@@ -34,8 +35,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// The calls that a script can contain.
-const CALLS: &str = "openat,statx,newfstatat,fstatfs,ioctl,read,write,close,clone,clone3,setns,socket,\
-                     bind,setsockopt,sendto,recvfrom";
+const CALLS: &str = "openat,statx,newfstatat,fstatfs,statfs,ioctl,read,write,close,clone,clone3,setns,\
+                     socket,bind,setsockopt,sendto,recvmsg";
 
 /// Runs the command, which works on this namespace, under strace and converts its calls to a script.
 pub(crate) fn script(command: &[&str], netns: &str, scratch: &Path) -> Result<Vec<u8>, String> {
@@ -54,7 +55,27 @@ pub(crate) fn script(command: &[&str], netns: &str, scratch: &Path) -> Result<Ve
         Err(e) => return Err(format!("strace: {e}; ci/deps installs it")),
     }
     let text = std::fs::read_to_string(&trace).map_err(|e| format!("{}: {e}", trace.display()))?;
-    parse(&text, netns)
+    let script = parse(&text, netns)?;
+    let (sends, receives) = (count(&script, b'S'), count(&script, b'R'));
+    match receives >= sends && sends > 0 {
+        true => Ok(script),
+        // Each message to the kernel has an answer: the script would be no lower bound of anything.
+        false => Err(format!(
+            "{}: {sends} sends and {receives} receives: CALLS does not name the calls that weir makes",
+            trace.display()
+        )),
+    }
+}
+
+/// The number of calls with this letter.
+fn count(mut script: &[u8], letter: u8) -> usize {
+    let mut found = 0;
+    while let [first, _, a, b, c, d, rest @ ..] = script {
+        found += usize::from(*first == letter);
+        let length = u32::from_le_bytes([*a, *b, *c, *d]) as usize;
+        script = rest.get(length..).unwrap_or_default();
+    }
+    found
 }
 
 /// Appends one call to the script.
@@ -96,6 +117,7 @@ fn parse(trace: &str, netns: &str) -> Result<Vec<u8>, String> {
             ("statx" | "newfstatat", None) if rest.starts_with("AT_FDCWD") => {
                 call(&mut script, b'M', 0, path()?);
             }
+            ("statfs", _) => call(&mut script, b'P', 0, path()?),
             ("clone" | "clone3", _) => call(&mut script, b'T', 0, &[]),
             ("write", _) if first == Some(1) => call(&mut script, b'W', 0, &bytes),
             ("socket", _) => {
@@ -118,8 +140,8 @@ fn parse(trace: &str, netns: &str) -> Result<Vec<u8>, String> {
                     "setns" => b'E',
                     "bind" => b'B',
                     "setsockopt" if rest.contains("SOL_NETLINK") => b'O',
-                    "recvfrom" if result.starts_with("-1 EAGAIN") => b'L',
-                    "recvfrom" => b'R',
+                    "recvmsg" if result.starts_with("-1 EAGAIN") => b'L',
+                    "recvmsg" => b'R',
                     "sendto" if result.parse() != Ok(bytes.len()) => return Err(bad()),
                     "sendto" => b'S',
                     "close" => {
@@ -209,8 +231,8 @@ fn a_trace_becomes_a_script() {
 8 sendto(8, ..., 20, 0, NULL, 0)    = 20
  | 00000  14 00 00 00 10 0a 05 00  01 00 00 00 00 00 00 00  ................ |
  | 00010  00 00 00 2a                                       ...*             |
-8 recvfrom(8, ..., 131072, MSG_TRUNC, {sa_family=AF_NETLINK}, [12]) = 52
-8 recvfrom(8, 0x7f, 131072, MSG_DONTWAIT, 0x7f, [12]) = -1 EAGAIN (Resource temporarily unavailable)
+8 recvmsg(8, {msg_name={sa_family=AF_NETLINK, nl_pid=0}, msg_namelen=12, msg_iovlen=1}, MSG_TRUNC) = 52
+8 recvmsg(8, {msg_namelen=12}, MSG_TRUNC|MSG_DONTWAIT) = -1 EAGAIN (Resource temporarily unavailable)
 ";
     let script = parse(trace, "/run/netns/a").unwrap();
     let mut wanted = Vec::new();
@@ -225,6 +247,7 @@ fn a_trace_becomes_a_script() {
     call(&mut wanted, b'R', 8, &[]);
     call(&mut wanted, b'L', 8, &[]);
     assert_eq!(script, wanted);
+    assert_eq!((count(&script, b'S'), count(&script, b'R')), (1, 1));
     let cut = "7 openat(AT_FDCWD, \"/run/netns/a\", 0) = 3\n7 socket(AF_NETLINK, 0, NETLINK_ROUTE) = 4\n\
                7 sendto(4, ..., 20, 0, NULL, 0)    = 20\n";
     assert!(parse(cut, "/run/netns/a").is_err());

@@ -19,7 +19,7 @@ use neli::socket::NlSocket;
 use neli::utils::Groups;
 use nix::sched::{CloneFlags, setns};
 use nix::sys::stat::fstat;
-use nix::sys::statfs::fstatfs;
+use nix::sys::statfs::{fstatfs, statfs};
 
 /// The object behind a descriptor of the script.
 enum Open {
@@ -75,6 +75,7 @@ fn replay(script: &[u8], open: &mut [Open], netns: &Path, mut first: bool) {
             }
             b'f' => drop(File::open(path())),
             b'M' => drop(std::fs::metadata(path())),
+            b'P' => drop(statfs(path())),
             b'A' => drop(fstat(slot.file())),
             b'Q' => drop(fstatfs(slot.file())),
             b'Y' => drop(weir_netlink::namespace_type(slot.file().as_fd())),
