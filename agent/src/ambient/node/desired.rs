@@ -174,10 +174,12 @@ impl AtNode {
                 _ => shared.sandboxes.find(&identity, since).ok(),
             };
             if known.is_none() && found.is_none() {
-                let captured = self.captured(&mut state.captured)?.iter().copied();
-                let unclaimed = captured.filter(|address| claims.of_address(*address).is_empty());
-                let (pod, unclaimed) = (identity.clone(), unclaimed.collect());
-                let before = told_before(pod, excluded(view), &unclaimed, &shared.sandboxes, since);
+                let captured = self.captured(&mut state.captured)?;
+                let is_captured = identity.addresses.iter().any(|a| captured.contains(a));
+                let unclaimed = captured.iter().copied();
+                let unclaimed = unclaimed.filter(|a| claims.of_address(*a).is_empty());
+                let (pod, unclaimed) = (identity.clone(), (&unclaimed.collect(), is_captured));
+                let before = told_before(pod, excluded(view), unclaimed, &shared.sandboxes, since);
                 if let Some(before) = before {
                     doubtful.push(before);
                     continue;

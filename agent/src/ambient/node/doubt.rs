@@ -87,11 +87,11 @@ impl AtNode {
 
 /// Identifies a pod whose addresses are unknown, or differ from those of its network namespace, by the `unclaimed` addresses of its
 /// network namespace: the plugin reported them to an earlier agent, and the API server does not know them yet. If that cannot be read, all
-/// of them may be its own.
+/// of them may be its own, unless one of its known addresses `is_captured`.
 pub(super) fn told_before(
     pod: Identity,
     exclude: (Exclude, Option<String>),
-    unclaimed: &BTreeSet<IpAddr>,
+    (unclaimed, is_captured): (&BTreeSet<IpAddr>, bool),
     sandboxes: &Sandboxes,
     since: Instant,
 ) -> Option<Member> {
@@ -106,6 +106,7 @@ pub(super) fn told_before(
     let read = found.and_then(|found| Some((found.sandbox.visit(|v| v.addresses()).ok()?, found)));
     let (mut own, found) = match read {
         Some((own, found)) => (own, Some(found)),
+        None if is_captured => return None,
         None => (unclaimed.iter().copied().collect(), None),
     };
     own.retain(|address| unclaimed.contains(address));

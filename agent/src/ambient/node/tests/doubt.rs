@@ -40,6 +40,20 @@ impl Scene {
         self.sandboxes.announce_path(NAMES[to], &path).unwrap();
     }
 
+    /// The path of the pod's network namespace leads to itself, and only a route leads to the pod's link.
+    fn hide(&self, number: usize, dir: &weir_testing::TempDir) {
+        let node = Routing::open_in(&self.node).unwrap();
+        let link = node.link(&format!("v{number}")).unwrap().index;
+        let route = Route::unicast(address(number, 10).into(), None, Some(link));
+        node.add_route(&route).unwrap();
+        let named = dir.file("netns");
+        std::os::unix::fs::symlink(self.inside[number].path(), &named).unwrap();
+        self.sandboxes.forget(NAMES[number]);
+        self.sandboxes.announce_path(NAMES[number], &named).unwrap();
+        std::fs::remove_file(&named).unwrap();
+        std::os::unix::fs::symlink(&named, &named).unwrap();
+    }
+
     /// As the plugin hands it over with this address; the API server has another one yet.
     fn told(&self, number: usize, told: IpAddr) -> Asked {
         let view = self.pods.get("shop", NAMES[number]).unwrap();
@@ -158,6 +172,49 @@ fn a_pod_whose_namespace_is_not_found_any_more_stays_captured() {
             // Its own is forgotten, and this one does not have its address.
             scene.sandboxes.announce_path("a", &named).unwrap();
             assert!(agent.heal().is_ok());
+            assert_eq!(scene.kept(bpffs), first);
+        }
+    });
+}
+
+/// The API server does not know its address yet, and the next agent knows only what is captured.
+#[test]
+fn a_pod_whose_namespace_cannot_be_read_stays_captured() {
+    by_each(|scene, bpffs| {
+        let first = BTreeSet::from([0]);
+        let old = IpAddr::from([10, 1, 9, 10]);
+        scene.put(2, true, Value::Null);
+        scene.put_with(&[old], 0, true, Value::Null);
+        let agent = scene.agent_with(bpffs.to_owned());
+        capture(&agent, &scene.told(0, address(0, 10)));
+        assert_eq!(scene.kept(bpffs), first);
+        let dir = weir_testing::TempDir::new();
+        scene.hide(0, &dir);
+        let next = scene.agent_with(bpffs.to_owned());
+        for _ in 0..2 {
+            next.heal().unwrap();
+            assert_eq!(scene.kept(bpffs), first);
+        }
+    });
+}
+
+/// Its address has a route. The one that no pod claims, which was taken for that of the pod, has none.
+#[test]
+fn a_pod_whose_namespace_cannot_be_read_keeps_its_known_address() {
+    by_each(|scene, bpffs| {
+        let first = BTreeSet::from([0]);
+        scene.put(2, true, Value::Null);
+        let agent = scene.agent_with(bpffs.to_owned());
+        for number in 0..2 {
+            scene.put(number, true, Value::Null);
+            capture(&agent, &scene.asked(number));
+        }
+        scene.delete(1);
+        let dir = weir_testing::TempDir::new();
+        scene.hide(0, &dir);
+        let next = scene.agent_with(bpffs.to_owned());
+        for _ in 0..2 {
+            next.heal().unwrap();
             assert_eq!(scene.kept(bpffs), first);
         }
     });
