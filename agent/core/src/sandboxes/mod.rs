@@ -22,7 +22,7 @@ pub mod place;
 pub use cgroup::is_of_pod;
 
 use nix::errno::Errno;
-use place::{Folder, Identity, Place, Processes, Scan, not_nested, owns};
+use place::{Folder, Identity, Place, Processes, Scan, has_addresses, not_nested, owns};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use std::net::IpAddr;
@@ -112,6 +112,17 @@ struct State {
     held: BTreeMap<String, Arc<Held>>,
     /// The namespace that the plugin announced last, by UID, until it is accepted.
     announced: BTreeMap<String, NetnsOfPod>,
+    /// The announced namespace as [`Sandboxes::there`] read it, by UID, until [`Sandboxes::find`] uses it.
+    read: BTreeMap<String, Read>,
+}
+
+/// A namespace and its addresses at some time.
+#[derive(Debug)]
+struct Read {
+    began: Instant,
+    announced: NetnsOfPod,
+    held: Held,
+    addresses: Vec<IpAddr>,
 }
 
 fn locked<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -139,6 +150,7 @@ impl Sandboxes {
     pub fn announce(&self, uid: &str, netns: NetnsOfPod) {
         let mut state = locked(&self.0.state);
         state.held.remove(uid);
+        state.read.remove(uid);
         state.announced.insert(uid.to_owned(), netns);
     }
 
@@ -207,12 +219,46 @@ impl Sandboxes {
     /// Returns those of the addresses that the namespace announced by the plugin has. `None` if it cannot be read or has none
     /// of them.
     pub fn there(&self, pod: &Identity, addresses: &[IpAddr]) -> Option<Vec<IpAddr>> {
-        let announced = locked(&self.0.state).announced.get(pod.uid()?).cloned()?;
+        let (uid, began) = (pod.uid()?, Instant::now());
+        let announced = locked(&self.0.state).announced.get(uid).cloned()?;
         let held = self.announced(&announced, pod).ok()?;
         let have = held.sandbox.visit(|visit| visit.addresses()).ok()?;
         let there = addresses.iter().filter(|address| have.contains(address));
         let there: Vec<IpAddr> = there.copied().collect();
+        let read = Read {
+            began,
+            announced,
+            held,
+            addresses: have,
+        };
+        locked(&self.0.state).read.insert(uid.to_owned(), read);
         (!there.is_empty()).then_some(there)
+    }
+
+    /// Returns the announced namespace if it is the pod's. Opens and reads it, unless [`Sandboxes::there`] has done that for this
+    /// announcement after `since`.
+    fn named(
+        &self,
+        announced: &NetnsOfPod,
+        pod: &Identity,
+        since: Instant,
+    ) -> Result<Held, String> {
+        let read = pod
+            .uid()
+            .and_then(|uid| locked(&self.0.state).read.remove(uid));
+        match read.filter(|read| read.began >= since && read.announced == *announced) {
+            Some(read) if pod.addresses.is_empty() => Ok(read.held),
+            Some(Read {
+                held, addresses, ..
+            }) => {
+                has_addresses(held.id(), &addresses, pod)?;
+                Ok(held)
+            }
+            None => {
+                let held = self.announced(announced, pod)?;
+                is_owner(&held, pod).map(|()| held)
+            }
+        }
     }
 
     /// Returns true if a path of the runtime is this namespace.
@@ -235,6 +281,7 @@ impl Sandboxes {
         let mut state = locked(&self.0.state);
         state.held.retain(|uid, _| uids.contains(uid.as_str()));
         state.announced.retain(|uid, _| uids.contains(uid.as_str()));
+        state.read.clear();
         drop(state);
         *locked(&self.0.scan) = None;
     }
@@ -243,6 +290,7 @@ impl Sandboxes {
     pub fn forget(&self, uid: &str) {
         let mut state = locked(&self.0.state);
         state.held.remove(uid);
+        state.read.remove(uid);
     }
 
     /// Returns the namespace that was found before, if it is still certainly the pod's.
@@ -267,17 +315,15 @@ impl Sandboxes {
         // Why the namespace announced by the plugin is not accepted; reported if no other source finds one.
         let mut refused = None;
         let named = announced.as_ref().and_then(|netns| {
-            let held = self.announced(netns, pod).and_then(|held| {
-                is_owner(&held, pod)?;
-                Ok(Arc::new(held))
-            });
+            let held = self.named(netns, pod, since);
             let path = netns.path.display();
-            held.map_err(|why| {
-                refused = Some(format!(
-                    "the plugin named {path}, which is not taken: {why}"
-                ));
-            })
-            .ok()
+            held.map(Arc::new)
+                .map_err(|why| {
+                    refused = Some(format!(
+                        "the plugin named {path}, which is not taken: {why}"
+                    ));
+                })
+                .ok()
         });
         // The announcement stays until it is accepted: the addresses may appear later, or the known ones may be those of an
         // earlier sandbox.

@@ -483,6 +483,15 @@ pub(super) fn not_nested(netns: &Netns, pod: &Identity) -> Result<(), Refusal> {
 /// It does not, or it cannot be read.
 pub fn owns(sandbox: &Sandbox, pod: &Identity) -> Result<(), Refusal> {
     let have = sandbox.visit(|visit| visit.addresses()).map_err(unknown)?;
+    has_addresses(sandbox.netns().id(), &have, pod)
+}
+
+/// Like [`owns`], for a namespace whose addresses are known.
+pub(super) fn has_addresses(
+    netns: NetnsId,
+    have: &[IpAddr],
+    pod: &Identity,
+) -> Result<(), Refusal> {
     let wanted = &pod.addresses;
     let is_there = |wanted: &IpAddr| have.contains(wanted);
     let has_them = match pod.by_any {
@@ -492,8 +501,7 @@ pub fn owns(sandbox: &Sandbox, pod: &Identity) -> Result<(), Refusal> {
     match has_them {
         true => Ok(()),
         false => Err(Refusal::Other(format!(
-            "{} does not have the addresses {}",
-            sandbox.netns().id(),
+            "{netns} does not have the addresses {}",
             pod.list()
         ))),
     }

@@ -4,7 +4,7 @@ use super::Sandboxes;
 use super::place::Identity;
 use std::net::IpAddr;
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use weir_cni::plugin::NetnsOfPod;
 use weir_netlink::Netns;
 use weir_netlink::route::Routing;
@@ -57,6 +57,32 @@ fn what_the_plugin_named_is_taken_when_it_is_found_to_be_the_pods() {
     assert_eq!(found.id(), named.id());
     let kept = sandboxes.kept(&pod(new)).unwrap();
     assert_eq!(kept.id(), named.id());
+}
+
+/// One enrolment reads the namespace once; another one reads it again.
+#[test]
+fn what_was_read_is_used_by_the_same_job_alone() {
+    let named = weir_testing::namespace_or_skip!();
+    let address = IpAddr::from([10, 0, 0, 3]);
+    add(&named, address);
+    let sandboxes = Sandboxes::of_node();
+    let is_found_since = |since| {
+        sandboxes.announce_path(UID, &named.path()).unwrap();
+        let there = sandboxes.there(&pod(address), &[address, [10, 0, 0, 4].into()]);
+        assert_eq!(there, Some(vec![address]));
+        let routing = Routing::open_in(&named).unwrap();
+        let lo = routing.link("lo").unwrap().index;
+        assert!(routing.del_address(lo, address.into()).unwrap());
+        let found = sandboxes.find(&pod(address), since).is_ok();
+        add(&named, address);
+        found
+    };
+    let now = Instant::now();
+    assert!(is_found_since(now));
+    assert!(!is_found_since(Instant::now() + Duration::from_secs(600)));
+    // A later call has no reading left.
+    sandboxes.announce_path(UID, &named.path()).unwrap();
+    assert!(sandboxes.find(&pod([10, 0, 0, 5].into()), now).is_err());
 }
 
 #[test]
