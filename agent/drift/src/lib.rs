@@ -24,6 +24,7 @@ use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
+use weir_cni::redirection::Visit;
 use weir_core::journal::pod::Writer;
 use weir_core::pods::Pods;
 use weir_core::sandboxes::Held;
@@ -193,14 +194,15 @@ impl Drift {
         (drift, work)
     }
 
-    /// Watches the rules of the pod in this network namespace, and no longer in any other. Call it before the rules are read, so
+    /// Watches the rules of the pod in the visited network namespace, and no longer in any other. Call it before the rules are read, so
     /// that no later change is missed. Does nothing if the namespace is already watched.
     ///
     /// # Errors
     /// No file descriptor is free (`EMFILE`, `ENFILE`), the kernel refuses, or the queue is full. Changes are then found by the
     /// periodic comparison, and the next call tries again.
-    pub fn watch(&self, uid: &Uid, held: &Held) -> Result<(), String> {
-        if locked(&self.watched).get(uid) == Some(&held.id()) {
+    pub fn watch(&self, uid: &Uid, visit: &Visit<'_>) -> Result<(), String> {
+        let netns = visit.sandbox().netns().id();
+        if locked(&self.watched).get(uid) == Some(&netns) {
             return Ok(());
         }
         let open = || {
@@ -208,17 +210,14 @@ impl Drift {
             let routing = Reports::open()?;
             Ok(Sockets { commits, routing })
         };
-        let opened = held.sandbox.visit(|_| open());
-        let sockets = opened
-            .and_then(|opened| opened)
-            .map_err(|e: weir_netlink::Error| e.to_string())?;
+        let sockets = open().map_err(|e: weir_netlink::Error| e.to_string())?;
         let mut watched = locked(&self.watched);
         let request = (Uid::clone(uid), sockets);
         // Where nobody reads any more the agent ends.
         if let Err(TrySendError::Full(_)) = self.requests.try_send(request) {
             return Err("too many requests wait".into());
         }
-        watched.insert(Uid::clone(uid), held.id());
+        watched.insert(Uid::clone(uid), netns);
         Ok(())
     }
 

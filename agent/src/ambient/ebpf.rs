@@ -10,6 +10,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use weir_cni::log::count;
+use weir_cni::redirection::Visit;
 use weir_core::journal::ambient::By;
 use weir_core::journal::pod::{Cause, Repair};
 use weir_core::sandboxes::place::Processes;
@@ -17,6 +18,7 @@ use weir_core::sandboxes::{Held, Sandboxes};
 use weir_drift::{Attached, Drift};
 use weir_ebpf::{Bpffs, Pod, if_pinned};
 use weir_live::{Direction, Proof};
+use weir_reconcile::Uid;
 
 /// Minimum interval between sweeps for pins of deleted network namespaces.
 const SWEEP: Duration = Duration::from_secs(60);
@@ -110,13 +112,21 @@ impl ByPrograms {
         let redirect = self.plane.ambient.redirect(&asked.overrides)?;
         let uid = asked.identity.uid();
         // The watch starts before anything is read: the routing is part of the redirection.
-        let unwatched = uid.and_then(|uid| {
-            self.attached.forget(uid);
-            unwatched(&self.drift, &uid.into(), held)
-        });
+        let mut blind = None;
+        let watch = |visit: &Visit<'_>| {
+            let uid = uid.inspect(|uid| self.attached.forget(uid)).map(Uid::from);
+            blind = unwatched(&self.drift, uid.as_ref(), visit);
+        };
         let is_known = before.is_some_and(|before| before.netns == held.id());
         let is_still_its = || self.sandboxes.check(held, &asked.identity);
-        let done = converge(&self.plane, &held.sandbox, &redirect, &is_still_its, spent)?;
+        let done = converge(
+            &self.plane,
+            &held.sandbox,
+            &redirect,
+            watch,
+            &is_still_its,
+            spent,
+        )?;
         let changes = done.observed.changes;
         let hindered = match done.applied.transpose()? {
             None => done.observed.hindered,
@@ -136,7 +146,7 @@ impl ByPrograms {
         }
         let captured = Captured {
             engine: Some(By::Ebpf),
-            hindered: hindered.or(unwatched),
+            hindered: hindered.or(blind),
             // No fingerprint: every visit compares.
             ..Captured::at(Arc::clone(held), asked)
         };

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use weir_cni::compile::Engine;
 use weir_cni::plugin::Phase;
+use weir_cni::redirection::Visit;
 use weir_core::journal::ambient::By;
 use weir_core::sandboxes::{Held, Sandboxes};
 use weir_drift::Drift;
@@ -26,9 +27,9 @@ pub(super) struct Kernel {
     pub(super) bpffs: PathBuf,
 }
 
-/// Watches the pod's network namespace for changes. If that fails, returns the reason.
-pub(super) fn unwatched(drift: &Drift, uid: &Uid, held: &Held) -> Option<Hindrance> {
-    let why = drift.watch(uid, held).err()?;
+/// Watches the visited network namespace of the pod for changes. If that fails, returns the reason.
+pub(super) fn unwatched(drift: &Drift, uid: Option<&Uid>, visit: &Visit<'_>) -> Option<Hindrance> {
+    let why = drift.watch(uid?, visit).err()?;
     Some(Hindrance::Unknown(format!(
         "whether other programs change it is known by rounds only: {why}"
     )))
@@ -158,18 +159,24 @@ impl Kernel {
         let is_known = before.is_some_and(|before| before.netns == held.id());
         let uid = asked.identity.uid().map(Uid::from);
         // The watch starts before the rules are read. If it fails, the periodic verification detects drift and tries again.
-        let unwatched = uid
-            .as_ref()
-            .and_then(|uid| unwatched(&self.drift, uid, held));
+        let mut blind = None;
+        let watch = |visit: &Visit<'_>| blind = unwatched(&self.drift, uid.as_ref(), visit);
         let tables = uid.as_ref().and_then(|uid| self.drift.tables(uid, held));
         let is_still_its = || self.sandboxes.check(held, &asked.identity);
         let Converged {
             observed, applied, ..
-        } = converge(&self.plane, &held.sandbox, &redirect, &is_still_its, spent)?;
+        } = converge(
+            &self.plane,
+            &held.sandbox,
+            &redirect,
+            watch,
+            &is_still_its,
+            spent,
+        )?;
         let captured = |engine, fingerprint, hindered| Captured {
             engine: Option::map(engine, By::Rules),
-            fingerprint: Option::filter(fingerprint, |_| unwatched.is_none()),
-            hindered: Option::or(hindered, unwatched.clone()),
+            fingerprint: Option::filter(fingerprint, |_| blind.is_none()),
+            hindered: Option::or(hindered, blind.clone()),
             ..Captured::at(Arc::clone(held), asked)
         };
         if !is_known && !matches!(applied, Some(Err(_))) {

@@ -20,7 +20,8 @@ pub(crate) struct Ambient {
 /// How a network namespace differs from the desired state.
 #[derive(Debug)]
 pub(crate) struct Observed {
-    /// Read first, so that the next visit detects a change during the comparison. `None`: it cannot be read.
+    /// Read before the comparison, so that the next visit detects a change during it. `None`: it cannot be read, or nothing was
+    /// compared.
     pub(crate) fingerprint: Option<Fingerprint>,
     /// The engine that held owned rules.
     pub(crate) engine: Option<Engine>,
@@ -77,13 +78,13 @@ impl Dataplane for Ambient {
         desired: &Redirect,
         spent: &mut Spent,
     ) -> Result<Observed, String> {
-        let fingerprint = visit.fingerprint().ok();
         let choose = || visit.engine_to_compare(self.engine());
         let chosen = spent.measure(Phase::Facts, choose);
         let (engine, in_use) = chosen.map_err(|e| e.to_string())?;
-        let (mut changes, mut hindered) = (None, None);
+        let (mut fingerprint, mut changes, mut hindered) = (None, None, None);
         // A new pod has no rules: the write reads everything again.
         if in_use != InUse::None {
+            fingerprint = visit.fingerprint().ok();
             let compiled = desired.compile_for(self.engine(), engine);
             let compare = || visit.differences(&compiled);
             let compared = spent.measure(Phase::Verify, compare);
@@ -169,7 +170,8 @@ mod tests {
             };
             let redirect = plane.redirect(&PodOverrides::default()).unwrap();
             let (mut spent, may_write) = (Spent::default(), || Ok(()));
-            let done = converge(&plane, &sandbox, &redirect, &may_write, &mut spent).unwrap();
+            let done = converge(&plane, &sandbox, &redirect, |_| (), &may_write, &mut spent);
+            let done = done.unwrap();
             done.applied.expect("it is new").unwrap();
             assert!(remove(&plane, &sandbox, None).unwrap() > 0);
             let in_use = sandbox.visit_for(&AMBIENT, |visit| visit.engine_in_use());

@@ -167,8 +167,9 @@ pub(crate) struct Converged<D: Dataplane> {
     pub(crate) applied: Option<Result<D::Applied, String>>,
 }
 
-/// Enters the network namespace once: reads it, plans, and writes the differences. `may_write` is called before the write, because
-/// the owner of the network namespace may have changed while it was read.
+/// Enters the network namespace once: reads it, plans, and writes the differences. `begin` is called there before anything is read, for a
+/// watch that must not miss a change. `may_write` is called before the write, because the owner of the network namespace may have
+/// changed while it was read.
 ///
 /// # Errors
 /// The network namespace cannot be entered or read. It is unchanged.
@@ -176,10 +177,12 @@ pub(crate) fn converge<D: Dataplane>(
     dataplane: &D,
     sandbox: &Sandbox,
     desired: &D::Desired,
+    begin: impl FnOnce(&Visit<'_>) + Send,
     may_write: &(dyn Fn() -> Result<(), String> + Sync),
     spent: &mut Spent,
 ) -> Result<Converged<D>, String> {
     let inside = |visit: &Visit<'_>| {
+        begin(visit);
         let observed = dataplane.observe(visit, desired, spent)?;
         let plan = dataplane.plan(desired, &observed);
         let applied = (!D::is_empty(&plan)).then(|| {

@@ -5,7 +5,7 @@ use crate::dataplane::{Converged, Spent, converge, repair, still_holds};
 use std::time::Instant;
 use weir_cni::compile::Engine;
 use weir_cni::plugin::Phase;
-use weir_cni::redirection::{Change, Fingerprint};
+use weir_cni::redirection::{Change, Fingerprint, Visit};
 use weir_core::journal::pod::Repair;
 use weir_core::sandboxes::Sandboxes;
 use weir_core::sandboxes::place::Identity;
@@ -70,12 +70,14 @@ pub(super) fn visit(
     let find = || sandboxes.find(&look.identity, since);
     let held = spent.measure(Phase::Facts, find)?;
     // The watch starts before the rules are read. While it fails, the pod does not count as verified, and is compared again.
-    let unwatched = match (look.identity.uid(), &look.desired) {
-        (Some(uid), Desired::Redirection { .. }) => drift.watch(&uid.into(), &held).err(),
-        _ => None,
+    let mut unwatched = None;
+    let watch = |visit: &Visit<'_>| {
+        if let (Some(uid), Desired::Redirection { .. }) = (look.identity.uid(), &look.desired) {
+            let failed = drift.watch(&uid.into(), visit).err();
+            unwatched = failed
+                .map(|why| format!("it is not known when other programs change its rules: {why}"));
+        }
     };
-    let unwatched =
-        unwatched.map(|why| format!("it is not known when other programs change its rules: {why}"));
     let tables = look.identity.uid();
     let tables = tables.and_then(|uid| drift.tables(&uid.into(), &held));
     let is_still_its = || sandboxes.check(&held, &look.identity);
@@ -83,7 +85,14 @@ pub(super) fn visit(
         observed,
         plan,
         applied,
-    } = converge(plane, &held.sandbox, &look.desired, &is_still_its, spent)?;
+    } = converge(
+        plane,
+        &held.sandbox,
+        &look.desired,
+        watch,
+        &is_still_its,
+        spent,
+    )?;
     let in_sync = |engine, fingerprint| InSync {
         look: look.clone(),
         netns: held.id(),
