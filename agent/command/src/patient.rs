@@ -62,7 +62,10 @@ impl Patient {
         };
         let rest = self.until.saturating_duration_since(Instant::now());
         let mut wait = silence.min(rest);
-        if wait > NOTICE && !self.comes(NOTICE)? {
+        if wait > NOTICE {
+            if self.comes(NOTICE)? {
+                return Ok(());
+            }
             wait -= NOTICE;
             if let Some(name) = self.name.take() {
                 eprintln!(

@@ -343,7 +343,8 @@ fn read_bytes(file: &Path, limit: u64) -> Result<Vec<u8>, Failure> {
         false => Patient::open(file),
     };
     let source = source.map_err(fail)?;
-    let mut text = Vec::new();
+    // A usual file comes whole: each read waits for data, and a growing buffer begins with 32 bytes.
+    let mut text = Vec::with_capacity(4096);
     let read = source.take(limit + 1).read_to_end(&mut text);
     if read.map_err(fail)? as u64 > limit {
         return Err(Failure::usage(format!(
