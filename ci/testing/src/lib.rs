@@ -10,6 +10,7 @@
 //! - [`TempDir`], [`BpfFs`], [`groups`]: directories, BPF file systems and control groups that are removed on drop
 //! - [`api_server`], [`pods`], [`certificates`]: a fake API server, and objects for it
 //! - [`container`]: mounts as in a container
+//! - [`descriptors`]: a thread that has no more file descriptors
 //! - [`chromium`]: a headless browser
 //! - [`ztunnel`]: a fake ztunnel that only speaks ZDS
 #![forbid(unsafe_code)]
@@ -29,6 +30,7 @@ pub mod c;
 pub mod certificates;
 pub mod chromium;
 pub mod container;
+pub mod descriptors;
 mod dir;
 pub mod effort;
 mod ends;

@@ -322,13 +322,20 @@ mod tests {
         left.into_iter().map(Change::Add).collect()
     }
 
+    fn compiled(config: &str) -> Compiled {
+        let config: SidecarConfig = serde_json::from_str(config).unwrap();
+        let intent = Intent::parse(&config, &NameFiles::default()).unwrap();
+        compile(&intent, Engine::Nft)
+    }
+
+    fn tproxy() -> Compiled {
+        compiled(r#"{"inbound_interception_mode": "TPROXY", "inbound_ports_include": "*"}"#)
+    }
+
     #[test]
     fn what_another_process_has_applied_meanwhile_is_not_taken_back() {
         let netns = weir_testing::namespace_or_skip!();
-        let config = r#"{"inbound_interception_mode": "TPROXY", "inbound_ports_include": "*"}"#;
-        let config: SidecarConfig = serde_json::from_str(config).unwrap();
-        let intent = Intent::parse(&config, &NameFiles::default()).unwrap();
-        let desired = compile(&intent, Engine::Nft);
+        let desired = tproxy();
         let sandbox = Sandbox::of(netns).unwrap();
         let (alone, beside) = sandbox
             .visit(|visit| {
@@ -340,6 +347,25 @@ mod tests {
             .unwrap();
         assert_eq!(alone, []);
         assert_eq!(beside.len(), 2, "{beside:?}");
+        assert_eq!(sandbox.verify(&desired).unwrap(), []);
+    }
+
+    /// The other process has replaced older rules, and this one can read and remove the routing, but not read the rules.
+    #[test]
+    fn what_another_process_may_have_applied_meanwhile_is_not_taken_back() {
+        let netns = weir_testing::namespace_or_skip!();
+        let desired = tproxy();
+        let sandbox = Sandbox::of(netns).unwrap();
+        let kept = sandbox.visit(|visit| {
+            visit.routing.set_up(LOOPBACK_IFINDEX).unwrap();
+            sandbox.apply(&compiled("{}")).unwrap();
+            left(visit, &desired, || {
+                sandbox.apply(&desired).unwrap();
+                // For a socket of rtnetlink.
+                weir_testing::descriptors::leave(1);
+            })
+        });
+        assert_eq!(kept.unwrap().len(), 2);
         assert_eq!(sandbox.verify(&desired).unwrap(), []);
     }
 }

@@ -390,4 +390,30 @@ mod tests {
         }
         assert!(!is_lack(&Error::malformed("list", "tables", "cut short")));
     }
+
+    /// A kernel of which nothing says that it has ipset.
+    #[test]
+    fn sets_that_cannot_be_read_are_not_absent() {
+        let netns = weir_testing::namespace_or_skip!();
+        let sets = |errno: Errno| {
+            let read = |_: &mut _| Err(Error::kernel("list", "sets", errno as i32));
+            show_sets::<Vec<ipset::Set>>(read)
+        };
+        let run = || {
+            if let Err(e) = weir_testing::container::empty("/sys/module".as_ref()) {
+                println!("skipped: no mounts of its own: {e}");
+                return;
+            }
+            let kernel = RunningKernel::read();
+            if kernel.has_module("ip_set") || kernel.loading == Loading::Possible {
+                println!("skipped: the kernel tells whether it has ipset, or would load it");
+                return;
+            }
+            assert_eq!(sets(Errno::EPROTONOSUPPORT).unwrap(), []);
+            for errno in [Errno::ENOBUFS, Errno::EIO, Errno::EPERM] {
+                sets(errno).unwrap_err();
+            }
+        };
+        netns.run(run).unwrap();
+    }
 }
