@@ -125,3 +125,64 @@ pub(super) fn target(path: &Path) -> String {
         false => CUT.to_owned(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nix::errno::Errno;
+    use nix::sched::{CloneFlags, unshare};
+    use nix::unistd::{Uid, chroot, setfsuid};
+    use std::fs::Permissions;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::thread::scope;
+    use weir_testing::{TempDir, rights};
+
+    /// Another user, who may list a directory, and not look at what is in it.
+    const OTHER: u32 = 65_534;
+
+    #[test]
+    fn an_entry_that_cannot_be_examined_is_listed() {
+        if let Some(reason) = rights::unmapped([OTHER]) {
+            println!("skipped: {reason}");
+            return;
+        }
+        let dir = TempDir::new();
+        dir.write("10-net.conflist", "{}");
+        fs::set_permissions(dir.path(), Permissions::from_mode(0o444)).unwrap();
+        let listed = scope(|s| {
+            let other = || {
+                setfsuid(Uid::from_raw(OTHER));
+                list(dir.path(), |_| "")
+            };
+            s.spawn(other).join().unwrap().unwrap()
+        });
+        fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
+        let line = listed.lines().nth(1).unwrap_or_default();
+        let wanted = "? 10-net.conflist: cannot be read: Permission denied";
+        assert!(line.starts_with(wanted), "{listed}");
+    }
+
+    #[test]
+    fn a_mount_point_that_cannot_be_examined_is_not_absent() {
+        let dir = TempDir::new();
+        fs::create_dir(dir.file("net.d")).unwrap();
+        // The root directory of a thread of its own.
+        let found = || -> nix::Result<PathBuf> {
+            let seen = || {
+                unshare(CloneFlags::CLONE_FS)?;
+                chroot(dir.path())?;
+                Ok(seen("/host/net.d"))
+            };
+            scope(|s| s.spawn(seen).join().unwrap())
+        };
+        match found() {
+            Err(Errno::EPERM) => {
+                println!("skipped: no root directory of its own");
+                return;
+            }
+            found => assert_eq!(found, Ok("/net.d".into())),
+        }
+        symlink("host", dir.file("host")).unwrap();
+        assert_eq!(found(), Ok("/host/net.d".into()));
+    }
+}

@@ -193,3 +193,21 @@ fn configuration(dir: &Path, path: &Path) -> Result<String, String> {
     });
     configuration::known(&bytes?)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_testing::TempDir;
+
+    #[test]
+    fn a_directory_of_configurations_that_cannot_be_listed_is_named() {
+        let dir = TempDir::new();
+        let parts = configurations(&dir.write("net.d", ""));
+        let [part] = parts.as_slice() else {
+            panic!("{parts:?}");
+        };
+        assert_eq!(part.name, "cni/net.d/listing.txt");
+        let why = part.text.as_ref().unwrap_err();
+        assert!(why.starts_with("cannot list"), "{why}");
+    }
+}

@@ -59,3 +59,29 @@ fn is_unresolved(family: AddressFamily) -> Result<bool> {
     let is_it = |one: Neighbour| AddressFamily::of_address(one.ip) == family;
     Ok(all.any(|one| one.state & UNRESOLVED != 0 && is_it(one)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Direction;
+    use weir_netfilter::conntrack::Transport;
+
+    /// Nothing may have left the pod.
+    #[test]
+    fn without_the_neighbours_it_is_unknown_whether_a_packet_left() {
+        let check = || {
+            let (family, to) = (AddressFamily::V4, None);
+            let check = Check::begin(family, Direction::Outbound, Transport::Tcp, to, 15001);
+            judge(check, None, Some(7), &|_| Some(7))
+        };
+        let pod = weir_testing::namespace_or_skip!();
+        assert_eq!(pod.run(check).unwrap().answer, Answer::No);
+        let unread = pod.run(|| {
+            weir_testing::descriptors::leave(0);
+            check()
+        });
+        let unread = unread.unwrap();
+        assert_eq!(unread.answer, Answer::Unknown, "{unread}");
+        assert!(unread.reason.contains("EMFILE"), "{unread}");
+    }
+}
