@@ -1,3 +1,5 @@
+mod unread;
+
 use super::nftables::id;
 use super::*;
 use weir_netlink::Error;
