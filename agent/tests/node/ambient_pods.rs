@@ -57,7 +57,7 @@ fn probes_reach_a_pod_behind_a_branch_eni_for_as_long_as_it_is_enrolled() {
     assert_eq!(eni_rules(&scene), expected);
     scene.server.remove(&running("behind", &behind.address));
     agent.until("its rules are gone", || eni_rules(&scene).is_empty());
-    assert_eq!(states(&agent, "enrolled"), 1);
+    agent.until("the other one stays", || states(&agent, "enrolled") == 1);
     assert_eq!(ztunnel.faults(), Vec::<String>::new());
 }
 
@@ -146,8 +146,9 @@ fn a_pod_that_cannot_be_read_any_more_stays_enrolled() {
     );
     // The agent still repairs its rules.
     sandbox.tool("nft", &["flush", "ruleset"]);
-    agent.until("healed", || is_captured(&sandbox));
-    assert_eq!(states(&agent, "enrolled"), 1);
+    agent.until("healed", || {
+        is_captured(&sandbox) && states(&agent, "enrolled") == 1
+    });
     assert_eq!(ztunnel.pods()["uid-unreadable"].netns, id(&sandbox));
     scene
         .server

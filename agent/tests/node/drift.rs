@@ -383,8 +383,8 @@ fn legacy_rules_that_another_program_flushes_are_restored_without_a_round() {
     let before = saved().matches("\n-A ").count();
     assert!(before > 5, "{}", saved());
     for n in 1..=2 {
+        // The agent may restore them before anybody sees them gone; it counts that.
         sandbox.tool("iptables-legacy", &["-t", "nat", "-F", "ISTIO_OUTPUT"]);
-        assert_ne!(saved().matches("\n-A ").count(), before);
         agent.until("restored", || saved().matches("\n-A ").count() == before);
         agent.until("counted", || {
             agent.metric("weir_drift_total{cause=\"missing\"}") == n

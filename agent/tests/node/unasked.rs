@@ -68,8 +68,8 @@ fn what_is_surely_ours_is_removed() {
     agent.until("the other one", || agent.metric("weir_pods_verified") == 1);
     assert!(right.is_redirected());
     assert_eq!(agent.metric("weir_pods_unasked"), 0);
-    // The agent removes them again if they return.
-    redirect(&node, &wrong);
+    // The agent removes them again if they return, maybe before anybody sees them.
+    redirect_by(&node, &wrong, "nft");
     agent.until("again", || agent.metric("weir_unasked_removed_total") == 2);
 }
 
