@@ -102,14 +102,19 @@ impl AtNode {
         let mut held = Vec::new();
         let mut proxies = Vec::new();
         let active = self.active();
+        let is_new = |view: &PodView| {
+            let before = state.applied.as_ref().map(|config| &config.proxies);
+            before.is_some_and(|before| before.iter().all(|proxy| proxy.uid != view.uid()))
+        };
+        let is_absent = |view| shared.sandboxes.is_absent(&Identity::of(view), since);
         for (view, created) in self.proxies().iter().zip(0..) {
             let is_active = active
                 .as_ref()
                 .is_some_and(|active| active.uid() == view.uid());
             let found = match shared.sandboxes.find(&Identity::of(view), since) {
                 Ok(found) => found,
-                // It is terminating, or not running yet.
-                Err(_) if !is_active => continue,
+                // It is not running yet, or it has ended. While that is unknown, it may have connections if it was found before.
+                Err(_) if !is_active && (is_new(view) || is_absent(view)) => continue,
                 Err(why) => return Err(not_found(view, &why)),
             };
             proxies.push(Proxy {

@@ -317,6 +317,37 @@ fn pods_join_proxies_follow_each_other_and_nothing_is_left() {
     assert_eq!(scene.inside.len(), NAMES.len());
 }
 
+/// The proxy before may have connections, which would be dropped if it were taken for ended.
+#[test]
+fn a_proxy_that_was_found_before_is_not_gone_because_it_cannot_be_found() {
+    let mut scene = scene!();
+    scene.put(2, true, Value::Null);
+    scene.put(3, false, Value::Null);
+    scene.put(0, true, Value::Null);
+    let agent = scene.agent();
+    capture(&agent, &scene.asked(0));
+    scene.put(2, false, Value::Null);
+    scene.put(3, true, Value::Null);
+    agent.heal().unwrap();
+    let desired = |agent: &AtNode| {
+        let desired = agent.desired(&mut agent.state(), Instant::now());
+        desired.map(|desired| desired.config.proxies.len())
+    };
+    assert_eq!(desired(&agent), Ok(2));
+    let inside = Routing::open_in(&scene.inside[2]).unwrap();
+    let net = ipnet::IpNet::new(address(2, 10), 24).unwrap();
+    let index = inside.link("eth0").unwrap().index;
+    assert!(inside.del_address(index, net).unwrap());
+    // Also for the next agent, which does not know whether it was found.
+    for agent in [&agent, &scene.agent()] {
+        let why = desired(agent).unwrap_err();
+        assert!(why.contains("proxy istio-system/old"), "{why}");
+    }
+    assert!(inside.add_address(index, net).unwrap());
+    assert_eq!(desired(&agent), Ok(2));
+    weir_node_ambient::remove(&scene.node, None).unwrap();
+}
+
 /// It would be shown of every pod of the node that is in no mesh.
 #[test]
 fn a_node_that_cannot_be_compared_says_nothing_of_one_pod() {
