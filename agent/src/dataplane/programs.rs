@@ -137,3 +137,37 @@ impl Dataplane for Programs {
         Ok(self.at(visit, |pod| pod.remove())?.len())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+    use weir_ambient::Config;
+    use weir_testing::{BpfFs, TempDir};
+
+    /// Programs were attached that capture probes, too.
+    #[test]
+    fn a_namespace_of_the_host_that_cannot_be_opened_is_not_absent() {
+        let Some(mounted) = BpfFs::mount() else {
+            return;
+        };
+        let host = |path: Option<PathBuf>| {
+            let ambient = Ambient {
+                config: Config::default(),
+                native_nftables: true,
+            };
+            Programs::new(ambient, Bpffs::at(mounted.path()).unwrap(), path).host()
+        };
+        let own = Netns::current().unwrap();
+        for path in [None, Some(own.path())] {
+            assert_eq!(host(path).unwrap().map(|found| found.id()), Some(own.id()));
+        }
+        let dir = TempDir::new();
+        assert!(host(Some(dir.file("none"))).unwrap().is_none());
+        symlink("loop", dir.file("loop")).unwrap();
+        for path in [dir.file("loop"), dir.write("file", "")] {
+            let why = host(Some(path.clone())).unwrap_err();
+            assert!(why.contains(path.to_str().unwrap()), "{why}");
+        }
+    }
+}

@@ -136,3 +136,37 @@ async fn listens(path: &Path) -> bool {
         Ok(Ok(_)) | Err(_) => true,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::runtime::Builder;
+    use weir_testing::TempDir;
+
+    /// It was taken from the process that listens there.
+    #[test]
+    fn a_path_that_cannot_be_examined_is_not_taken() {
+        let dir = TempDir::new();
+        std::os::unix::fs::symlink("loop", dir.file("loop")).unwrap();
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        let why = |path: PathBuf| {
+            let kept = Kept {
+                socket: Socket::Agent,
+                path,
+                bind: |_| Err(Error::other("it is taken")),
+                journal: Journal::default(),
+            };
+            let bound = runtime.block_on(kept.try_again());
+            bound.map(drop).unwrap_err()
+        };
+        assert_eq!(why(dir.file("loop/socket")).kind(), ErrorKind::AddrInUse);
+        for path in [dir.file("none"), dir.write("file", "")] {
+            assert_eq!(why(path).to_string(), "it is taken");
+        }
+        let path = dir.file("socket");
+        let listener = UnixListener::bind(&path).unwrap();
+        assert_eq!(why(path.clone()).kind(), ErrorKind::AddrInUse);
+        drop(listener);
+        assert_eq!(why(path).to_string(), "it is taken");
+    }
+}

@@ -4,6 +4,7 @@ use super::*;
 use crate::ambient::keep::tests::{Told, ip};
 use std::path::Path;
 use weir_core::journal::ambient::Event;
+use weir_core::thread::rights;
 
 /// A node with a pod of both families behind a branch ENI, which an agent without IPv6 is told of.
 fn node(netns: &Netns, proc: &Path) -> HostRules {
@@ -182,6 +183,56 @@ fn a_foreign_rule_that_takes_probes_first_is_told_until_it_goes() {
     assert!(run(&netns, "nft delete table ip t").status.success());
     rules.heal().unwrap();
     assert_eq!(next(), Some(None));
+}
+
+/// They were shown as in force.
+#[test]
+fn foreign_rules_that_cannot_be_read_may_take_probes_first() {
+    let netns = weir_testing::namespace_or_skip!();
+    let host = Host {
+        config: Config::default(),
+        addresses: BTreeMap::new(),
+        users: Some(0..=0),
+    };
+    let mut state = State::default();
+    let unread = netns.run(|| {
+        let look = || state.look_ahead(&host, Engine::Nft);
+        rights::within("without capabilities", look).unwrap().1
+    });
+    assert_eq!(unread.unwrap().unwrap(), [""; 0]);
+    let ahead = state.ahead.clone().unwrap();
+    assert!(ahead.contains("is not known"), "{ahead}");
+    let read = netns.run(|| state.look_ahead(&host, Engine::Nft));
+    assert_eq!(read.unwrap().unwrap(), [""; 0]);
+    assert_eq!(state.ahead, None);
+}
+
+/// Root replaced it, and probes of the kubelet were captured.
+#[test]
+fn the_user_of_a_kubelet_that_one_round_does_not_see_stays() {
+    let netns = weir_testing::namespace_or_skip!();
+    let proc = weir_testing::TempDir::new();
+    let rules = agent(&netns, proc.path(), Journal::default());
+    let has = |user: &str| {
+        rules.heal().unwrap();
+        let listed = run(&netns, "nft -n list ruleset").stdout;
+        let listed = String::from_utf8(listed).unwrap();
+        assert!(listed.contains(&format!("meta skuid {user} ")), "{listed}");
+    };
+    has("0");
+    let kubelet = proc.path().join("30");
+    std::fs::create_dir(&kubelet).unwrap();
+    for (name, text) in [
+        ("comm", "kubelet\n"),
+        ("cmdline", "/usr/bin/kubelet\0"),
+        ("cgroup", "0::/system.slice\n"),
+        ("status", "Name:\tkubelet\nUid:\t4711\t4711\t4711\t4711\n"),
+    ] {
+        std::fs::write(kubelet.join(name), text).unwrap();
+    }
+    has("4711");
+    std::fs::remove_dir_all(&kubelet).unwrap();
+    has("4711");
 }
 
 /// As at each start of Istio's agent; later only what surely takes probes is put behind.
