@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use weir_bpf::{Anchor, BPF_MAP_TYPE_ARRAY, BPF_TCX_INGRESS, Link, Map};
 use weir_ebpf::asm::{Assembler, Reg};
 use weir_ebpf::node::{Changes, Exclusions, Node, Refusals, Wanted};
-use weir_ebpf::show;
+use weir_ebpf::{Bpffs, show};
 use weir_netlink::route::{Qdisc, Routing};
 
 /// A qdisc of another writer that has no place for programs.
@@ -268,4 +268,41 @@ fn a_pod_that_cannot_be_captured_is_left_out() {
         assert!(all.left_out.is_empty(), "{all:?}");
         assert_eq!([POD, NEIGHBOUR].map(|n| scene.asked_by(n)), ["second"; 2]);
     }
+}
+
+/// `Bpffs::may_be_at` chooses the path where pins are looked for.
+#[test]
+fn a_bpf_file_system_that_cannot_be_examined_may_be_mounted() {
+    use std::fs::{Permissions, set_permissions};
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    let dir = weir_testing::TempDir::new();
+    let may_be_at = |name: &str| Bpffs::may_be_at(&dir.file(name));
+    symlink("loop", dir.file("loop")).unwrap();
+    dir.write("file", "");
+    for (name, may_be) in [
+        ("", false),
+        ("none", false),
+        ("file", false),
+        ("loop", true),
+        ("file/below", true),
+    ] {
+        assert_eq!(may_be_at(name), may_be, "{name}");
+    }
+    if let Some(mounted) = weir_testing::BpfFs::mount() {
+        assert!(Bpffs::may_be_at(mounted.path()));
+    }
+    // As the root directory of the node, to an agent that may not follow it.
+    if let Some(reason) = weir_testing::rights::unmapped([65_534]) {
+        println!("skipped: {reason}");
+        return;
+    }
+    set_permissions(dir.path(), Permissions::from_mode(0o700)).unwrap();
+    let may_be = std::thread::scope(|s| {
+        let other = || {
+            nix::unistd::setfsuid(nix::unistd::Uid::from_raw(65_534));
+            may_be_at("loop")
+        };
+        s.spawn(other).join().unwrap()
+    });
+    assert!(!may_be);
 }
