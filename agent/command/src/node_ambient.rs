@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use weir_cni::compile::Engine;
 use weir_demo::node_ambient::Way;
+use weir_ebpf::netns_if_there;
 use weir_ebpf::node::Node as Programs;
 use weir_ebpf::show::Of;
 use weir_netlink::Netns;
@@ -192,10 +193,10 @@ fn detach(netns: &Netns, config: Option<&Config>) -> Result<Option<Vec<String>>,
 fn known(netns: &Netns, config: Option<&Config>) -> weir_netlink::Result<()> {
     let mut proxies = Vec::new();
     for proxy in config.into_iter().flat_map(|config| &config.proxies) {
-        match Netns::open(&proxy.netns) {
-            Ok(netns) => proxies.push(netns),
-            // It is gone, or no network namespace: the code that needs it reports that.
-            Err(e) if e.errno().is_none() || e.is_not_found() => {}
+        match netns_if_there(&proxy.netns) {
+            Ok(netns) => proxies.extend(netns),
+            // It is no network namespace: the code that needs it reports that.
+            Err(e) if e.errno().is_none() => {}
             Err(e) => return Err(e),
         }
     }
