@@ -14,7 +14,7 @@ use weir_core::sandboxes::host;
 use weir_core::settings::resolve;
 use weir_ebpf::show::Of;
 use weir_ebpf::{Bpffs, Change, Pod, describe, if_pinned, show as programs};
-use weir_netlink::{Error, Netns, Result as KernelResult};
+use weir_netlink::{Error, ErrorKind, Netns, Result as KernelResult};
 use weir_preflight::system::bpffs as root;
 
 pub(super) fn bpffs() -> KernelResult<Bpffs> {
@@ -183,7 +183,8 @@ fn removed(
     removed.map_err(Failure::failed)?.unwrap_or(Ok(Vec::new()))
 }
 
-/// Fails if weir's programs are pinned in another bpf file system: comparing or removing would miss them.
+/// Fails if weir's programs are pinned in another bpf file system: comparing or removing would miss them. Prints a warning
+/// if bpf(2) is not permitted, so that this is unknown.
 ///
 /// # Errors
 /// A namespace has such programs, or cannot be read.
@@ -196,8 +197,18 @@ pub(super) fn refuse_elsewhere<'a>(
     let bpffs = Bpffs::if_mounted(&root).ok().flatten();
     for netns in netns {
         let found = match programs::elsewhere(netns, bpffs.as_ref(), of) {
-            // Without bpf(2) this user cannot have attached programs; only rules matter.
-            Err(e) if e.is_permission() || e.is_unsupported() => continue,
+            // Without bpf(2) there are no programs.
+            Err(e) if e.is_unsupported() => continue,
+            Err(e) if matches!(e.kind, ErrorKind::Translated { .. }) && e.is_permission() => {
+                // The rules can be worked on without it, as in a user namespace.
+                eprintln!(
+                    "weir: warning: whether programs of eBPF capture in {} is not known, and none is compared or removed: {e}",
+                    netns.id()
+                );
+                continue;
+            }
+            // The namespace or the pins may not be read: what uses them reports that.
+            Err(e) if e.is_permission() => continue,
             found => found?,
         };
         if let Some(one) = found.first() {

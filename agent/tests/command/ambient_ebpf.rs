@@ -62,6 +62,16 @@ impl Scene {
         self.run(&args)
     }
 
+    /// Runs a command in which bpf(2) fails with this error.
+    fn without_bpf(&self, error: &str, args: &[&str]) -> std::process::Output {
+        let mut traced = std::process::Command::new("strace");
+        traced.args(["-f", "-qq", "-e", "trace=bpf", "-e"]);
+        traced.arg(format!("inject=bpf:error={error}"));
+        traced.args(["-o", "/dev/null", env!("CARGO_BIN_EXE_weir")]);
+        traced.args(args).env("WEIR_BPFFS", self.mounted.path());
+        traced.output().expect("strace is needed here")
+    }
+
     fn show(&self) -> String {
         let run = self.run(&["show", "--netns", &path(&self.netns), "--engine", "bpf"]);
         assert_eq!(run.code, 0, "{run:?}");
@@ -431,15 +441,9 @@ fn where_bpf_is_forbidden_the_reason_is_named_and_nothing_is_changed() {
         ("EPERM", "no seccomp filter or lockdown"),
         ("ENOSYS", "CONFIG_BPF_SYSCALL"),
     ] {
-        let out = std::process::Command::new("strace")
-            .args(["-f", "-qq", "-e", "trace=bpf", "-e"])
-            .arg(format!("inject=bpf:error={error}"))
-            .args(["-o", "/dev/null", env!("CARGO_BIN_EXE_weir")])
-            .args(["apply", "ambient", "--config", scene.request.path()])
-            .args(["--netns", &netns, "--engine", "ebpf"])
-            .env("WEIR_BPFFS", scene.mounted.path())
-            .output()
-            .expect("strace is needed here");
+        let request = scene.request.path();
+        let args = ["apply", "ambient", "--config", request, "--netns", &netns];
+        let out = scene.without_bpf(error, &[&args[..], &["--engine", "ebpf"]].concat());
         let text = String::from_utf8_lossy(&out.stderr);
         assert_eq!(out.status.code(), Some(1), "{error}: {text}");
         assert!(text.contains(words), "{error}: {text}");
@@ -451,6 +455,29 @@ fn where_bpf_is_forbidden_the_reason_is_named_and_nothing_is_changed() {
     }
     let netfilter = scene.ambient("apply", &["--engine", "nft"]);
     assert_eq!(netfilter.code, 0, "{netfilter:?}");
+}
+
+/// Rules need no bpf(2). Whether programs capture beside them is unknown then, unless the kernel has none.
+#[test]
+fn where_bpf_is_forbidden_programs_are_not_taken_for_absent() {
+    let Some(scene) = Scene::new() else { return };
+    let netns = path(&scene.netns);
+    let desired = ["--config", scene.request.path(), "--engine", "nft"];
+    for (error, is_told) in [("EPERM", true), ("ENOSYS", false)] {
+        for (verb, of) in [
+            (&["apply", "ambient"][..], &desired[..]),
+            (&["verify", "ambient"], &desired),
+            (&["clean", "ambient"], &[]),
+            (&["clean"], &[]),
+        ] {
+            let out = scene.without_bpf(error, &[verb, of, &["--netns", &netns]].concat());
+            let text = String::from_utf8_lossy(&out.stderr);
+            assert_eq!(out.status.code(), Some(0), "{error} {verb:?}: {text}");
+            let has = |words: &str| text.contains(words);
+            let told = has("not known") && has("bpf(2) is not permitted");
+            assert_eq!(told, is_told, "{error} {verb:?}: {text}");
+        }
+    }
 }
 
 /// Acceptance check 5 of eBPF mode: the next process completes whatever a killed process left.
