@@ -242,7 +242,8 @@ Examples:
   sudo weir demo --node-ambient --engine ebpf
 
 Everything lives in network namespaces of its own and is gone afterwards, also after SIGINT and SIGTERM. The directory that a \
-killed demonstration leaves in TMPDIR is removed by the next one.
+killed demonstration leaves in TMPDIR is removed by the next one, and so are its pins below weir in the bpf file \
+system. Before Linux 6.6 these stay until the node is restarted, or until an agent that captures by eBPF removes them.
 
 Exit codes: 0 every flow went where it should, and nothing is left behind; 1 one did not, something is left, or \
 nothing could be shown; 2 the arguments cannot be used; 3 the output could not be written.";

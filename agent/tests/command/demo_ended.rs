@@ -96,3 +96,55 @@ fn what_a_killed_one_left_goes_with_the_next() {
     assert_eq!(left, [&["elsewhere".to_owned()], &others[..]].concat());
     assert!(at("elsewhere/lock").exists());
 }
+
+/// Pins outlive the network namespaces, which the kernel deletes some time after the process has ended.
+#[test]
+fn pins_that_a_killed_one_left_go_with_the_next() {
+    let Some(mounted) = weir_testing::BpfFs::mount() else {
+        return;
+    };
+    // Pins of filters do not tell whether the namespace exists.
+    if let Err(e) = weir_bpf::attached(1, weir_bpf::BPF_TCX_INGRESS) {
+        return weir_testing::lacks::skip("attach tcx", "6.6", e);
+    }
+    let demo = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
+        command.args(["demo", "--node-ambient", "--engine", "ebpf"]);
+        command.env("WEIR_BPFFS", mounted.path());
+        command.stdout(Stdio::null()).stderr(Stdio::piped());
+        command
+    };
+    let namespaces = || -> Vec<std::path::PathBuf> {
+        let list = mounted.path().join("weir/v2").read_dir();
+        let found = list.into_iter().flatten().flatten();
+        found.map(|entry| entry.path()).collect()
+    };
+    // Of the node and of the proxy, each with the pin of a program.
+    let is_attached = |folder: &std::path::PathBuf| {
+        let list = folder.read_dir().into_iter().flatten().flatten();
+        let mut names = list.map(|entry| entry.file_name().to_string_lossy().into_owned());
+        names.any(|name| name.contains("gress_"))
+    };
+    let until = Instant::now() + Duration::from_secs(60);
+    let mut child = demo().spawn().unwrap();
+    while namespaces().iter().filter(|f| is_attached(f)).count() < 2 {
+        assert!(child.try_wait().unwrap().is_none() && Instant::now() < until);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    kill(
+        Pid::from_raw(child.id().try_into().unwrap()),
+        Signal::SIGKILL,
+    )
+    .unwrap();
+    child.wait().unwrap();
+    assert_eq!(namespaces().len(), 2);
+    loop {
+        let next = demo().output().unwrap();
+        let said = String::from_utf8_lossy(&next.stderr);
+        assert_eq!(next.status.code(), Some(0), "{said}");
+        if namespaces().is_empty() {
+            return;
+        }
+        assert!(Instant::now() < until, "{:?}: {said}", namespaces());
+    }
+}

@@ -133,6 +133,15 @@ pub fn run(way: Way<'_>, as_json: bool, keep_going: bool) -> Result<(String, boo
         true => format!("the demonstration needs root (CAP_SYS_ADMIN and CAP_NET_ADMIN): {e}"),
         false => e.to_string(),
     })?;
+    if let Way::Programs(bpffs) = way {
+        // Only those whose links have lost their interfaces: a namespace may be kept alive by a descriptor alone.
+        let swept = bpffs.sweep(|| None).map_err(text)?;
+        if swept > 0 {
+            step(&format!(
+                "remove the pins of {swept} deleted network namespaces, as a killed demonstration leaves them"
+            ));
+        }
+    }
     let (config, node) = (lab.config()?, lab.netns(Place::Node));
     step("capture the traffic of one pod at the node and route it to the proxy; verify");
     let watched = way.apply(&config, node).and_then(|done| {
