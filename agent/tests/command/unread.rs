@@ -1,7 +1,7 @@
 //! What cannot be read is said to be unknown, and is not shown as absent.
 // matrix: smoke
 
-use crate::support::{Run, TempFile, inside, path, weir_with};
+use crate::support::{Run, TempFile, inside, path, tproxy, weir_with};
 use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
@@ -124,5 +124,56 @@ fn an_agent_that_cannot_be_asked_is_told_apart_from_none() {
         "agent.sock",
     ] {
         assert!(unasked.stderr.contains(words), "{words}: {unasked:?}");
+    }
+}
+
+/// A foreign policy rule leads replies past the proxy, and the routes that it looks up cannot be read: weir's rule would stay behind it.
+#[test]
+fn a_plan_does_not_depend_on_what_can_be_read() {
+    let netns = pod_or_skip!();
+    let (file, at) = (tproxy(), path(&netns));
+    let ip = |args: &str| drop(inside(&netns, "ip", &args.split(' ').collect::<Vec<_>>()));
+    for command in [
+        "link add eth0 type veth peer name eth1",
+        "address add 10.97.0.2/24 dev eth0",
+        "link set eth0 up",
+        "link set eth1 up",
+    ] {
+        ip(command);
+    }
+    let apply = [
+        "apply",
+        "sidecar",
+        "--config",
+        file.path(),
+        "--engine",
+        "nft",
+        "--netns",
+        &at,
+    ];
+    assert_eq!(weir_with(&apply, &[]).code, 0);
+    ip("route add default via 10.97.0.1 table 50");
+    ip("rule add from 10.97.0.2 lookup 50 priority 50");
+    let plan = [&apply[..], &["--dry-run"]].concat();
+    let planned = weir_with(&plan, &[]).stdout;
+    assert!(planned.contains("rule add"), "{planned}");
+    for n in 1.. {
+        let out = Command::new("strace")
+            .args(["-f", "-qq", "-e", "trace=sendto", "-e"])
+            .arg(format!("inject=sendto:error=EIO:when={n}"))
+            .args(["-o", "/dev/stderr", env!("CARGO_BIN_EXE_weir")])
+            .args(&plan)
+            .output()
+            .expect("strace is needed here");
+        let told = format!("{n}: {out:?}");
+        let text = String::from_utf8(out.stdout).unwrap();
+        match out.status.code() {
+            Some(0) => assert_eq!(text, planned, "{told}"),
+            code => assert_eq!((code, text.as_str()), (Some(1), ""), "{told}"),
+        }
+        if !told.contains("(INJECTED)") {
+            assert!(n > 5, "nothing was injected: {told}");
+            return;
+        }
     }
 }
