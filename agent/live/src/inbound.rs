@@ -15,16 +15,18 @@ const PATIENCE: Duration = Duration::from_millis(1500);
 
 /// One connection to the pod.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Inbound {
+pub(crate) struct Inbound<'a> {
     pub(crate) family: AddressFamily,
     /// The pod's address.
     pub(crate) pod: IpAddr,
+    /// All addresses of the pod.
+    pub(crate) local: &'a [IpAddr],
     pub(crate) expected: u16,
     /// Connection tracking recorded an earlier connection in this namespace, so it records one that arrives.
     pub(crate) tracks: bool,
 }
 
-impl Inbound {
+impl Inbound<'_> {
     /// Opens the connection from the network namespace `caller` and judges where it landed.
     pub(crate) fn check(self, conntrack: &mut dyn Tracking, caller: &Netns) -> Check {
         let begin = |to| {
@@ -86,15 +88,7 @@ impl Inbound {
         };
         let redirected = entry.filter(Entry::is_redirected).map(|e| e.lands_at());
         if let Some(at) = redirected {
-            let (answer, reason) = match (at.port() == self.expected, begun) {
-                (true, Begun::Refused) => (
-                    Answer::Yes,
-                    "redirected; nothing listens there: the proxy is not ready",
-                ),
-                (true, _) => (Answer::Yes, "redirected"),
-                (false, _) => (Answer::No, "redirected to another port"),
-            };
-            return landed(Landed::At(at)).answered(answer, reason);
+            return check.redirected(at, self.local, begun == Begun::Refused);
         }
         // The socket bound to this port does not listen, so only a transparent listener can have accepted.
         if begun == Begun::Accepted {

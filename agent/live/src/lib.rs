@@ -121,6 +121,7 @@ fn here(plan: &Plan<'_>) -> Result<Vec<Check>> {
 
 fn with(plan: &Plan<'_>, conntrack: &mut dyn Tracking) -> Result<Vec<Check>> {
     let addresses = Routing::open()?.addresses()?;
+    let local: Vec<IpAddr> = addresses.iter().map(|a| a.net.addr()).collect();
     let own: Vec<IpAddr> = addresses
         .iter()
         .filter(|a| a.index != LOOPBACK && !a.tentative)
@@ -152,7 +153,7 @@ fn with(plan: &Plan<'_>, conntrack: &mut dyn Tracking) -> Result<Vec<Check>> {
         }
         let mut witness = match plan.counted {
             Some(counted) => Witness::Programs(counted),
-            None => Witness::Tracking(&mut *conntrack),
+            None => Witness::Tracking(&mut *conntrack, &local),
         };
         for to in destinations {
             checks.push(outbound::connection(
@@ -178,6 +179,7 @@ fn with(plan: &Plan<'_>, conntrack: &mut dyn Tracking) -> Result<Vec<Check>> {
             let inbound = inbound::Inbound {
                 family,
                 pod: *pod,
+                local: &local,
                 expected: plan.inbound,
                 tracks,
             };

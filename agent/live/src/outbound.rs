@@ -28,7 +28,8 @@ const QUERY: &[u8] =
 
 /// The source of information about where a connection landed.
 pub(crate) enum Witness<'a> {
-    Tracking(&'a mut dyn Tracking),
+    /// Connection tracking, and the addresses of the pod.
+    Tracking(&'a mut dyn Tracking, &'a [IpAddr]),
     Programs(Counted<'a>),
 }
 
@@ -88,7 +89,7 @@ pub(crate) fn query(
 fn run(witness: &mut Witness<'_>, check: Check, to: SocketAddr, payload: &[u8]) -> Check {
     let before = match witness {
         Witness::Programs(counted) => counted(check.direction),
-        Witness::Tracking(_) => None,
+        Witness::Tracking(..) => None,
     };
     let connection = match Connection::begin(check.transport, to, payload) {
         Ok(connection) => connection,
@@ -104,9 +105,9 @@ fn run(witness: &mut Witness<'_>, check: Check, to: SocketAddr, payload: &[u8]) 
         destination: to,
     };
     let begun = connection.answer(PATIENCE).ok();
-    let conntrack = match witness {
+    let (conntrack, local) = match witness {
         Witness::Programs(counted) => return counted::judge(check, begun, before, *counted),
-        Witness::Tracking(conntrack) => conntrack,
+        Witness::Tracking(conntrack, local) => (conntrack, local),
     };
     match find(*conntrack, &original) {
         Err(e) => check.answered(Answer::Unknown, e.to_string()),
@@ -125,7 +126,17 @@ fn run(witness: &mut Witness<'_>, check: Check, to: SocketAddr, payload: &[u8]) 
             Answer::No,
             "connection tracking has no such connection: nothing redirects it, or a rule dropped it",
         ),
-        Ok(Some(entry)) => judge(check, &entry, begun),
+        Ok(Some(entry)) if entry.is_redirected() => {
+            check.redirected(entry.lands_at(), local, begun == Some(Begun::Refused))
+        }
+        Ok(Some(entry)) => Check {
+            landed: Some(Landed::At(entry.lands_at())),
+            ..check
+        }
+        .answered(
+            Answer::No,
+            "not redirected: it leaves for the address that was asked for",
+        ),
     }
 }
 
@@ -146,26 +157,6 @@ fn is_elsewhere(check: &Check, begun: Option<Begun>, found: Option<&Entry>) -> b
     is_accepted
         && to.is_some_and(|to| documented.contains(&to))
         && !found.is_some_and(Entry::is_redirected)
-}
-
-fn judge(check: Check, entry: &Entry, begun: Option<Begun>) -> Check {
-    let at = entry.lands_at();
-    let check = Check {
-        landed: Some(Landed::At(at)),
-        ..check
-    };
-    match (entry.is_redirected(), at.port() == check.expected) {
-        (true, true) if begun == Some(Begun::Refused) => check.answered(
-            Answer::Yes,
-            "redirected; nothing listens there: the proxy is not ready",
-        ),
-        (true, true) => check.answered(Answer::Yes, "redirected"),
-        (true, false) => check.answered(Answer::No, "redirected to another port"),
-        (false, _) => check.answered(
-            Answer::No,
-            "not redirected: it leaves for the address that was asked for",
-        ),
-    }
 }
 
 fn not_begun(e: &io::Error) -> String {

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use weir_netfilter::conntrack::Transport;
 use weir_netlink::NetnsId;
 use weir_netlink::route::AddressFamily;
@@ -91,6 +91,23 @@ pub struct Check {
 }
 
 impl Check {
+    /// Judges a connection whose destination NAT changed to `at`; `local` has the addresses of the pod. Another host's socket with
+    /// the port of the proxy is not the proxy.
+    pub(crate) fn redirected(self, at: SocketAddr, local: &[IpAddr], is_refused: bool) -> Self {
+        let is_here = at.ip().is_loopback() || local.contains(&at.ip());
+        let (answer, reason) = match (is_here, at.port() == self.expected) {
+            (false, _) => (Answer::No, "redirected to an address outside of the pod"),
+            (true, false) => (Answer::No, "redirected to another port"),
+            (true, true) if is_refused => (
+                Answer::Yes,
+                "redirected; nothing listens there: the proxy is not ready",
+            ),
+            (true, true) => (Answer::Yes, "redirected"),
+        };
+        let landed = Some(Landed::At(at));
+        Self { landed, ..self }.answered(answer, reason)
+    }
+
     pub(crate) fn begin(
         family: AddressFamily,
         direction: Direction,
@@ -249,5 +266,28 @@ mod tests {
             assert_eq!(proof(answers).answer(), all, "{answers:?}");
         }
         assert!(proof(&[]).to_string().starts_with("unknown"));
+    }
+
+    /// NAT to the proxy's port of another host takes the traffic out of the pod.
+    #[test]
+    fn the_port_of_the_proxy_counts_in_the_pod_alone() {
+        let local: [IpAddr; 2] = [[10, 0, 0, 2].into(), [127, 0, 0, 1].into()];
+        let check = || {
+            let (family, transport) = (AddressFamily::V4, Transport::Tcp);
+            Check::begin(family, Direction::Outbound, transport, None, 15001)
+        };
+        for (at, is_refused, answer) in [
+            ("127.0.0.1:15001", false, Answer::Yes),
+            ("127.0.0.6:15001", true, Answer::Yes),
+            ("10.0.0.2:15001", false, Answer::Yes),
+            ("10.0.0.2:15006", false, Answer::No),
+            ("10.0.0.3:15001", false, Answer::No),
+            ("10.0.0.3:15001", true, Answer::No),
+        ] {
+            let at: SocketAddr = at.parse().unwrap();
+            let check = check().redirected(at, &local, is_refused);
+            assert_eq!(check.answer, answer, "{check}");
+            assert_eq!(check.landed, Some(Landed::At(at)));
+        }
     }
 }
