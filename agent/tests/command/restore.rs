@@ -261,6 +261,22 @@ fn a_text_that_cannot_be_used_changes_nothing() {
         rules(&pod, "iptables-legacy-save"),
         inside(&pod, "ipset", &["save"]),
     );
+    // The empty tables of the second part would replace those of the first one.
+    let both = TempFile::new("# iptables-save\n*nat\nCOMMIT\n# ip6tables-save\n*nat\nCOMMIT\n");
+    for format in [
+        &[][..],
+        &["--format", "iptables"],
+        &["--format", "ip6tables"],
+    ] {
+        let run = weir(&[&["restore", "--netns", &ns, both.path()][..], format].concat());
+        assert_eq!(run.code, 2, "{}", run.stderr);
+        assert!(
+            run.stderr.contains("line 4 one of ip6tables"),
+            "{}",
+            run.stderr
+        );
+        assert_eq!(rules(&pod, "iptables-legacy-save"), before.0);
+    }
     for (text, code, words) in [
         // Only the last line is invalid.
         (
