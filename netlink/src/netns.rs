@@ -196,7 +196,8 @@ impl Netns {
     /// the calling thread, the initial namespace of the machine, or that of process 1. `None` for every other namespace.
     ///
     /// Process 1 identifies the host's namespace from another one, also on kernels older than 6.18 and on a node that is
-    /// itself a container. Looking at it needs `CAP_SYS_PTRACE`; where that is denied, [`Netns::is_initial`] decides.
+    /// itself a container. Looking at it needs `CAP_SYS_PTRACE`; where that is denied, the inode decides
+    /// since Linux 6.18, and before that [`Netns::is_initial`].
     ///
     /// # Errors
     /// The namespace of the caller cannot be read, so that nothing can be compared; that of process 1 cannot be read for
@@ -217,7 +218,10 @@ impl Netns {
             }
             Ok(_) => self.id.ino == NET_NS_INIT_INO,
             // With `hidepid` the process is not found.
-            Err(e) if e.is_permission() || e.is_not_found() => self.is_initial()?,
+            Err(e) if e.is_permission() || e.is_not_found() => match fixed_inode() {
+                true => self.id.ino == NET_NS_INIT_INO,
+                false => self.is_initial()?,
+            },
             Err(e) => return Err(e),
         };
         Ok(is_initial.then_some("it is the first network namespace of this machine, the host's"))
@@ -294,6 +298,16 @@ impl Netns {
 impl AsFd for Netns {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
+    }
+}
+
+/// True if the initial network namespace is known to have the inode [`NET_NS_INIT_INO`], as it does since Linux 6.18.
+fn fixed_inode() -> bool {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse);
+    match (numbers.next(), numbers.next()) {
+        (Some(Ok(major)), Some(Ok(minor))) => (major, minor) >= (6_u32, 18_u32),
+        _ => false,
     }
 }
 
