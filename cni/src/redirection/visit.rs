@@ -4,7 +4,9 @@ use super::engines::{self, Found};
 use super::named::Named;
 use super::routing::{Held, refuse_blocked, removal};
 use super::scheme::{SIDECAR, Scheme};
-use super::{AppliedRedirection, Change, Failure, Sandbox, apply, change, families, hindrance};
+use super::{
+    AppliedRedirection, Change, Difference, Failure, Sandbox, apply, change, families, hindrance,
+};
 use crate::compile::{Compiled, PASSTHROUGH_V6};
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -128,8 +130,8 @@ impl Visit<'_> {
         self.and_hindrances(desired, self.differences(desired)?)
     }
 
-    /// Like [`Visit::verify`], but also accepts rules of another form. If `desired` is not in sync and `other` is, compares
-    /// with `other`, else with `desired`.
+    /// Like [`Visit::verify`], but also accepts rules of another form: compares with `other` if `desired` is not in sync and
+    /// `other` is nearer, which means fewer differences.
     ///
     /// # Errors
     /// The namespace cannot be read.
@@ -141,9 +143,14 @@ impl Visit<'_> {
         let found = self.differences(desired)?;
         if !found.is_empty()
             && let Some(other) = other()
-            && self.differences(&other)?.is_empty()
         {
-            return self.and_hindrances(&other, Vec::new());
+            let of_other = self.differences(&other)?;
+            // If objects are only missing, those that exist are of both forms: report what `apply` would add.
+            let is_of_other = |c: &Change| c.difference() == Difference::Unexpected;
+            let is_nearer = of_other.len() < found.len() && found.iter().any(is_of_other);
+            if of_other.is_empty() || is_nearer {
+                return self.and_hindrances(&other, of_other);
+            }
         }
         self.and_hindrances(desired, found)
     }
@@ -262,4 +269,55 @@ fn changes(desired: &Compiled, held: &Held) -> Result<Vec<Change>> {
     changes.extend(held.stale(&desired.routing).iter().map(removal));
     changes.extend(engines::drift(desired)?);
     Ok(changes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compile::{Engine, compile, compile_chosen};
+    use crate::config::{Intent, NameFiles, SidecarConfig};
+    use weir_testing::tool::output;
+
+    fn intent() -> Intent {
+        let config = r#"{"inbound_interception_mode": "TPROXY", "inbound_ports_include": "*",
+            "proxy_uid": "1337", "proxy_gid": "1337"}"#;
+        let config: SidecarConfig = serde_json::from_str(config).unwrap();
+        Intent::parse(&config, &NameFiles::default()).unwrap()
+    }
+
+    /// The objects that differ from the chosen form or upstream's.
+    fn differing(sandbox: &Sandbox) -> Vec<String> {
+        let [chosen, named] = [compile_chosen, compile].map(|form| form(&intent(), Engine::Nft));
+        let found = sandbox.visit(|visit| visit.verify_either(&chosen, || Some(named)));
+        let found = found.unwrap().unwrap();
+        found.iter().map(Change::object).collect()
+    }
+
+    #[test]
+    fn differences_are_those_of_the_nearer_form() {
+        let netns = weir_testing::namespace_or_skip!();
+        let run = |command: &str| assert_eq!(output(&netns, command), "");
+        run("ip link set lo up");
+        let sandbox = Sandbox::of(netns.try_clone().unwrap()).unwrap();
+        for form in [compile, compile_chosen] {
+            sandbox.apply(&form(&intent(), Engine::Nft)).unwrap();
+            assert_eq!(differing(&sandbox), [""; 0]);
+            run("nft add rule inet istio-proxy-nat output tcp dport 7 return");
+            let found = differing(&sandbox);
+            assert!(
+                found.len() == 1 && found[0].contains("dport 7"),
+                "{found:?}"
+            );
+            run("ip rule del fwmark 1337 lookup 133");
+            let found = differing(&sandbox);
+            assert!(found.len() == 2 && found[0].contains("fwmark"), "{found:?}");
+        }
+        // Without any object no form is nearer.
+        sandbox.clean(None).unwrap();
+        let chosen = compile_chosen(&intent(), Engine::Nft);
+        assert_eq!(
+            differing(&sandbox).len(),
+            sandbox.verify(&chosen).unwrap().len()
+        );
+    }
 }
