@@ -38,9 +38,11 @@ const TABLE_NAMES: [&str; 2] = [
 
 /// The state of the namespace of this thread before anything is written.
 pub(super) struct Found {
-    scheme: &'static Scheme,
     /// The tables of nf_tables, and a socket for further use.
     pub(super) nft: Result<(nft::NftEngine, Vec<TableId>)>,
+    /// True if one of the tables is owned. Beside owned legacy rules a table without chains does not count: it redirects
+    /// nothing, and another program may have added it.
+    nft_holds: bool,
     /// True if legacy tables hold owned rules.
     pub(super) legacy_holds: bool,
 }
@@ -51,17 +53,36 @@ pub(super) struct Found {
 /// Existing legacy tables cannot be read.
 pub(super) fn look(scheme: &'static Scheme) -> Result<Found> {
     let listed = |mut engine: nft::NftEngine| engine.tables().map(|tables| (engine, tables));
+    let mut nft = nft::NftEngine::open().and_then(listed);
+    let legacy_holds = legacy_holds(&scheme.chains())?;
+    let nft_holds = match &mut nft {
+        Ok((engine, tables)) if scheme.holds(tables) => {
+            !legacy_holds || has_chains(engine, scheme, tables)
+        }
+        _ => false,
+    };
     Ok(Found {
-        scheme,
-        nft: nft::NftEngine::open().and_then(listed),
-        legacy_holds: legacy_holds(&scheme.chains())?,
+        nft,
+        nft_holds,
+        legacy_holds,
+    })
+}
+
+/// True if an owned one of these tables has a chain, or if that is unknown.
+fn has_chains(engine: &mut nft::NftEngine, scheme: &Scheme, tables: &[TableId]) -> bool {
+    let mut owned = scheme.owned();
+    owned.retain(|table| tables.contains(table));
+    let read = engine.read_tables(&owned);
+    read.map_or(true, |found| {
+        let mut tables = found.ruleset.tables.iter();
+        tables.any(|table| !table.chains.is_empty())
     })
 }
 
 impl Found {
     /// True if nf_tables hold owned rules.
     pub(super) fn nft_holds(&self) -> bool {
-        matches!(&self.nft, Ok((_, tables)) if self.scheme.holds(tables))
+        self.nft_holds
     }
 
     /// The engine that holds owned rules. A kernel that has neither engine has none of their rules.
@@ -350,7 +371,10 @@ fn ours_and(named: Named<'_>) -> xtables::Ownership {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Sandbox;
     use super::*;
+    use crate::config::{Intent, NameFiles, SidecarConfig};
+    use weir_testing::tool::output;
 
     /// A permanent failure in one engine does not prevent a retry in the other.
     #[test]
@@ -372,6 +396,56 @@ mod tests {
         assert_eq!(changes, gone());
         let failures: Vec<String> = failures.iter().map(ToString::to_string).collect();
         assert_eq!(failures, [busy().to_string()]);
+    }
+
+    /// The engine in use, or `None`.
+    fn in_use(sandbox: &Sandbox) -> Option<compile::Engine> {
+        sandbox
+            .visit(|visit| visit.engine_in_use().unwrap())
+            .unwrap()
+    }
+
+    #[test]
+    fn an_empty_table_beside_legacy_rules_is_not_in_use() {
+        let netns = weir_testing::namespace_or_skip!();
+        if !netns.run(legacy_can_be_used).unwrap() {
+            println!("skipped: no legacy tables");
+            return;
+        }
+        let run = |command: &str| assert_eq!(output(&netns, command), "");
+        run("ip link set lo up");
+        let sandbox = Sandbox::of(netns.try_clone().unwrap()).unwrap();
+        let config = SidecarConfig {
+            inbound_ports_include: "*".into(),
+            ..SidecarConfig::default()
+        };
+        let intent = Intent::parse(&config, &NameFiles::default()).unwrap();
+        let compiled = |engine| compile::compile_chosen(&intent, engine);
+        let apply = || {
+            sandbox
+                .visit(|visit| visit.apply_intent(&intent, None))
+                .unwrap()
+        };
+        let legacy = compiled(compile::Engine::Xtables);
+        sandbox.apply(&legacy).unwrap();
+
+        run("nft add table inet istio-proxy-nat");
+        assert_eq!(in_use(&sandbox), Some(compile::Engine::Xtables));
+        let found = sandbox.verify(&legacy).unwrap();
+        assert_eq!(found.len(), 1, "{found:?}");
+        // A second `apply` keeps the engine and removes the table.
+        let applied = apply().unwrap();
+        assert_eq!(applied.engine, compile::Engine::Xtables);
+        assert_eq!(applied.changes, found);
+        run("nft list tables");
+
+        // Rules of nf_tables are in use beside legacy ones, also if they were flushed.
+        run("nft add table inet istio-proxy-nat");
+        run("nft add chain inet istio-proxy-nat istio-output");
+        assert_eq!(in_use(&sandbox), Some(compile::Engine::Nft));
+        let applied = apply().unwrap();
+        assert_eq!(applied.engine, compile::Engine::Nft);
+        assert_eq!(sandbox.verify(&compiled(compile::Engine::Nft)).unwrap(), []);
     }
 
     #[test]
