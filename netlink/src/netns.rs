@@ -12,6 +12,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::os::unix::net::UnixDatagram;
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::thread;
 
 use nix::sched::{CloneFlags, setns, unshare};
@@ -196,8 +197,7 @@ impl Netns {
     /// the calling thread, the initial namespace of the machine, or that of process 1. `None` for every other namespace.
     ///
     /// Process 1 identifies the host's namespace from another one, also on kernels older than 6.18 and on a node that is
-    /// itself a container. Looking at it needs `CAP_SYS_PTRACE`; where that is denied, the inode decides
-    /// since Linux 6.18, and before that [`Netns::is_initial`].
+    /// itself a container. Looking at it needs `CAP_SYS_PTRACE`; where that is denied, [`Netns::is_initial`] decides.
     ///
     /// # Errors
     /// The namespace of the caller cannot be read, so that nothing can be compared; that of process 1 cannot be read for
@@ -218,21 +218,22 @@ impl Netns {
             }
             Ok(_) => self.id.ino == NET_NS_INIT_INO,
             // With `hidepid` the process is not found.
-            Err(e) if e.is_permission() || e.is_not_found() => match fixed_inode() {
-                true => self.id.ino == NET_NS_INIT_INO,
-                false => self.is_initial()?,
-            },
+            Err(e) if e.is_permission() || e.is_not_found() => self.is_initial()?,
             Err(e) => return Err(e),
         };
         Ok(is_initial.then_some("it is the first network namespace of this machine, the host's"))
     }
 
-    /// Whether this is the initial network namespace of the machine. Only that one has sysctls that are not separate for
-    /// each namespace, such as `net.core.netdev_max_backlog` (`sysctl_core_init()` in net/core/sysctl_net_core.c).
+    /// Whether this is the initial network namespace of the machine. Its inode is fixed since Linux 6.18. Before, only that
+    /// namespace has sysctls that are not separate for each namespace, such as `net.core.netdev_max_backlog`
+    /// (`sysctl_core_init()` in net/core/sysctl_net_core.c).
     ///
     /// # Errors
-    /// As [`Netns::run`]; sysctls cannot be read.
+    /// Before Linux 6.18: as [`Netns::run`]; sysctls cannot be read.
     pub fn is_initial(&self) -> Result<bool> {
+        if has_fixed_inode() {
+            return Ok(self.id.ino == NET_NS_INIT_INO);
+        }
         self.run(|| {
             let find = |path| std::fs::metadata(path).map_err(|e| Error::io("find", path, &e));
             // Every namespace has this directory, unless sysctls are not visible at all.
@@ -302,13 +303,14 @@ impl AsFd for Netns {
 }
 
 /// True if the initial network namespace is known to have the inode [`NET_NS_INIT_INO`], as it does since Linux 6.18.
-fn fixed_inode() -> bool {
-    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse);
-    match (numbers.next(), numbers.next()) {
-        (Some(Ok(major)), Some(Ok(minor))) => (major, minor) >= (6_u32, 18_u32),
-        _ => false,
-    }
+fn has_fixed_inode() -> bool {
+    static KNOWN: OnceLock<bool> = OnceLock::new();
+    *KNOWN.get_or_init(|| {
+        let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        let mut numbers = release.split(|c: char| !c.is_ascii_digit());
+        let mut number = || numbers.next()?.parse::<u32>().ok();
+        number().zip(number()) >= Some((6, 18))
+    })
 }
 
 /// Runs `f` on a thread that ends with it; a panic is resumed in the caller.
