@@ -48,11 +48,16 @@ impl Captured {
         matches!(self.hindered, Some(Hindrance::Unknown(_)))
     }
 
-    /// Creates an entry for this network namespace, without results about its rules.
+    /// Creates an entry for this network namespace, without results about its rules. The next request for the pod is the same one but
+    /// that a captured pod may lose addresses, so that its rules need not be compared again.
     pub(super) fn at(held: Arc<Held>, asked: &Asked) -> Self {
+        let identity = asked.identity.clone().with_any_of_addresses();
         Self {
             netns: held.id(),
-            asked: asked.clone(),
+            asked: Asked {
+                identity,
+                ..asked.clone()
+            },
             engine: None,
             fingerprint: None,
             hindered: None,

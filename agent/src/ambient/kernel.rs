@@ -211,3 +211,67 @@ impl Kernel {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ambient::by_plugin::ByPlugin;
+    use std::net::IpAddr;
+    use weir_ambient::{Config, PodOverrides};
+    use weir_core::pods::PodView;
+    use weir_core::sandboxes::place::Identity;
+    use weir_netlink::route::{LOOPBACK_IFINDEX, Routing};
+
+    /// Each enrolment is followed by a look, because weir's own commit is reported like that of any other program.
+    #[test]
+    fn rules_that_were_just_verified_are_not_compared_again() {
+        let netns = weir_testing::namespace_or_skip!();
+        let routing = Routing::open_in(&netns).unwrap();
+        let address = IpAddr::from([10, 0, 0, 1]);
+        routing.set_up(LOOPBACK_IFINDEX).unwrap();
+        assert!(
+            routing
+                .add_address(LOOPBACK_IFINDEX, address.into())
+                .unwrap()
+        );
+        let kernel = Kernel {
+            plane: Ambient {
+                config: Config::default(),
+                native_nftables: true,
+            },
+            sandboxes: Sandboxes::of_node(),
+            drift: Drift::new(Arc::new(|_, _| {})).0,
+            live_proof: false,
+            bpffs: PathBuf::new(),
+        };
+        kernel
+            .sandboxes
+            .announce_path("uid-twice", &netns.path())
+            .unwrap();
+        let uids = serde_json::json!({"uids": ["uid-twice"]});
+        let identity: Identity = serde_json::from_value(uids).unwrap();
+        let asked = Asked {
+            identity: identity.with_addresses(vec![address]),
+            overrides: PodOverrides::default(),
+            by_plugin: Some(ByPlugin::new(
+                vec![address],
+                Vec::new(),
+                &PodView::default(),
+            )),
+        };
+        let capture = |asked: &Asked, before| {
+            let (now, mut spent) = (Instant::now(), Spent::default());
+            let (captured, outcome) = kernel.capture(asked, before, now, &mut spent).unwrap();
+            (captured, outcome, spent.of(Phase::Verify))
+        };
+        let (first, outcome, _) = capture(&asked, None);
+        assert!(matches!(outcome, Outcome::Made { .. }), "{outcome:?}");
+        let next = Asked {
+            identity: asked.identity.clone().with_any_of_addresses(),
+            ..asked
+        };
+        let (second, outcome, compared) = capture(&next, Some(&first));
+        assert!(matches!(outcome, Outcome::Same), "{outcome:?}");
+        assert_eq!((second.compared, compared.as_nanos()), (first.compared, 0));
+    }
+}
