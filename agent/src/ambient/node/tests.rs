@@ -338,6 +338,9 @@ fn a_proxy_that_was_found_before_is_not_gone_because_it_cannot_be_found() {
     let net = ipnet::IpNet::new(address(2, 10), 24).unwrap();
     let index = inside.link("eth0").unwrap().index;
     assert!(inside.del_address(index, net).unwrap());
+    // It has no process here: without the path nothing of it would be there any more.
+    let path = scene.inside[2].path();
+    scene.sandboxes.announce_path(NAMES[2], &path).unwrap();
     // Also for the next agent, which does not know whether it was found.
     for agent in [&agent, &scene.agent()] {
         let why = desired(agent).unwrap_err();
