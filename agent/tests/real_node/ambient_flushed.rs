@@ -10,11 +10,12 @@ use crate::pods::Namespace;
 use std::process::{Child, Command, Stdio};
 use weir_testing::ztunnel::Ztunnel;
 
-/// Flushes every table that a redirection can have, of both engines.
+/// Flushes every table that a redirection can have, of both engines. On a busy machine a repair takes a tenth of a second; it ends
+/// between two flushes, so that it counts as a repair and not as a failure.
 const FLUSH: &str = "while :; do
     nft flush ruleset
     for table in nat mangle raw; do iptables-legacy -w -t $table -F; ip6tables-legacy -w -t $table -F; done
-    sleep 0.1
+    sleep 0.5
 done";
 const HEALED: &str = "weir_ambient_healed_total{cause=\"missing\"}";
 const CONTENTION: &str = "weir_ambient_contention_total";
