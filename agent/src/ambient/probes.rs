@@ -316,7 +316,7 @@ impl State {
             }
         };
         let (mut changes, now) = (Vec::new(), Instant::now());
-        let is_due = !self.is_first || !found.takes.is_empty();
+        let is_due = !self.is_first || found.takes_in_table;
         if found.is_behind && is_due && self.moves.pause(now).is_none() {
             self.moves.add(now);
             changes = host::to_front(host)?;
