@@ -11,7 +11,9 @@ use super::phases::{Phase, Phases};
 use super::{AGENT_POD_PREFIX, KUBECONFIG, LOG_FILE, LOG_SOCKET};
 use crate::api::{self, Client};
 use crate::log::Logger;
-use crate::protocol::{Call, CniArgs, CniError, NetConf, PrevResult, validate_kubernetes_name};
+use crate::protocol::{
+    Call, CniArgs, CniError, Command, NetConf, PrevResult, validate_kubernetes_name,
+};
 
 /// The plugin, which implements the CNI verbs; see the module.
 pub struct Plugin<'a> {
@@ -102,9 +104,11 @@ impl Plugin<'_> {
             patience: Patience::default(),
         };
         let Candidate { conf, args, .. } = &candidate;
-        // Upstream's plugin creates its client first, so an unusable kubeconfig is reported for these pods, too.
+        // Upstream's plugin creates its client first, so ADD reports an unusable kubeconfig for these pods, too.
         let let_through = |why: &str| {
-            candidate.client().map_err(CniError::internal)?;
+            if call.command == Command::Add {
+                candidate.client().map_err(CniError::internal)?;
+            }
             self.log.info(why);
             Ok(None)
         };

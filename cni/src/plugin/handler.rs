@@ -40,9 +40,12 @@ impl Handler for Plugin<'_> {
         let Some(candidate) = self.candidate(call, conf, args)? else {
             return Ok(());
         };
-        let compared = match self.is_ambient(&candidate)? {
-            true => self.check_enrolled(call, &candidate),
-            false => self.compare(call, &candidate),
+        // The runtime waits, and an unknown answer is no failure.
+        self.limits.ambient_strict_attempts = self.limits.check_attempts;
+        let compared = match self.is_ambient(&candidate) {
+            Ok(true) => self.check_enrolled(call, &candidate),
+            Ok(false) => self.compare(call, &candidate),
+            Err(error) => self.not_compared(&error),
         };
         if let Err(error) = &compared {
             self.log.error(&format!("CHECK failed: {error}"));

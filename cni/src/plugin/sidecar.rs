@@ -37,7 +37,12 @@ impl Plugin<'_> {
     /// Compares the namespace with the redirection that the pod requests.
     pub(super) fn compare(&self, call: &Call, candidate: &Candidate) -> Result<(), CniError> {
         let (attempts, phases) = (self.limits.check_attempts, Phases::default());
-        let Some(redirect) = self.requested(candidate, attempts, &phases)? else {
+        let pod = match self.pod(candidate, attempts, &phases) {
+            Ok(Some(pod)) => pod,
+            Ok(None) => return Ok(()),
+            Err(error) => return self.not_compared(&error),
+        };
+        let Some(redirect) = self.decide(&pod)? else {
             return Ok(());
         };
         let desired = self.desired(call, candidate, &redirect, &phases);
@@ -57,6 +62,16 @@ impl Plugin<'_> {
             ),
         )
         .with_details(lines.join("\n")))
+    }
+
+    /// The result of CHECK if neither the agent nor the API server says what the pod requests. An unknown state does not
+    /// count as a difference: some runtimes kill pods whose CHECK fails.
+    pub(super) fn not_compared(&self, error: &CniError) -> Result<(), CniError> {
+        let why = &error.msg;
+        self.log.warn(&format!(
+            "CHECK compares nothing: what the pod requests is not known: {why}"
+        ));
+        Ok(())
     }
 
     fn desired<'w>(
@@ -84,14 +99,24 @@ impl Plugin<'_> {
         attempts: u32,
         phases: &Phases,
     ) -> Result<Option<PodRedirect>, CniError> {
+        let Some(pod) = self.pod(candidate, attempts, phases)? else {
+            return Ok(None);
+        };
+        phases.measure(Phase::Decide, || self.decide(&pod))
+    }
+
+    /// Reads the pod; `None`: it is let through.
+    fn pod(
+        &self,
+        candidate: &Candidate,
+        attempts: u32,
+        phases: &Phases,
+    ) -> Result<Option<Pod>, CniError> {
         // The agent's own pod is let through: while it is being replaced, there may be no valid token.
         let give_up = || is_agent(&candidate.conf, &candidate.args);
         let ask = |limit| self.read_pod(candidate, limit);
         let read = || self.attempts(candidate).run(attempts, &give_up, ask);
-        let Some(pod) = phases.measure(Phase::Facts, read)? else {
-            return Ok(None);
-        };
-        phases.measure(Phase::Decide, || self.decide(&pod))
+        phases.measure(Phase::Facts, read)
     }
 
     /// Returns the redirection that this pod requests; `None`: no redirection.

@@ -3,7 +3,7 @@
 // matrix: none: about values and programs, with no namespace, no rule and no kernel
 
 use crate::common::agent::Agent;
-use crate::common::api_server::ApiServer;
+use crate::common::api_server::{Answer, ApiServer};
 use crate::common::call::FakeProcess;
 use crate::common::node::Node;
 use crate::common::pods;
@@ -269,6 +269,30 @@ fn check_compares() {
         .assert_silent();
     node.run(&node.process("CHECK").set("CNI_ARGS", ""))
         .assert_silent();
+}
+
+/// Some runtimes kill pods whose CHECK fails.
+#[test]
+fn check_of_a_pod_that_nobody_knows_is_no_failure() {
+    let unknown = [("shop", "web-0"), ("kube-system", "dns-1")];
+    for ambient in [false, true] {
+        let server = ApiServer::always(Answer::Body(500, String::new()));
+        let (mut blind, mut unheard) = (Node::new(), Node::with_server(&server));
+        for (node, why) in [(&mut blind, "No such file"), (&mut unheard, "status 500")] {
+            node.config["ambient_enabled"] = ambient.into();
+            for (namespace, name) in unknown {
+                let process = node.process("CHECK").pod(namespace, name);
+                node.run(&process).assert_silent();
+            }
+            node.run(&node.process("CHECK").set("CNI_ARGS", ""))
+                .assert_silent();
+            let log = node.dir.read(weir_cni::plugin::LOG_FILE);
+            let lines: Vec<&str> = log.lines().filter(|l| l.contains("not known")).collect();
+            assert!(lines.len() == 1 && lines[0].contains("\"warn\""), "{log}");
+            assert!(lines[0].contains(why), "{log}");
+        }
+        assert_eq!(server.asked().len(), 2, "as many attempts as CHECK makes");
+    }
 }
 
 #[test]
