@@ -196,11 +196,14 @@ impl Sandbox {
     }
 }
 
-/// Checks whether this process can write rules with either engine in the namespace of this thread; changes nothing.
+/// Checks whether this process can enter a namespace, and write rules with either engine in that of this thread; changes
+/// nothing.
 ///
 /// # Errors
-/// The missing feature, and what provides it: [`Error::is_unsupported`] if the kernel has neither engine.
+/// The missing privilege or feature, and what provides it: [`Error::is_unsupported`] if the kernel has neither engine.
 pub fn probe() -> Result<()> {
+    // Entering the own namespace needs the same privilege as entering a pod's.
+    Netns::current()?.run(|| ())?;
     match nft::NftEngine::open().and_then(|mut engine| engine.generation()) {
         Err(e) if engines::is_lack(&e) => match engines::legacy_can_be_used() {
             true => Ok(()),

@@ -49,6 +49,31 @@ fn by_hand() {
     assert!(stderr.starts_with(about), "{stderr}");
 }
 
+/// Each is needed: the one to write rules, the other to enter the namespace of a pod.
+#[test]
+fn status_without_a_capability_is_50() {
+    const STATUS: [(&str, &str); 2] = [("CNI_COMMAND", "STATUS"), ("CNI_PATH", "/opt/cni/bin")];
+    let conf = json!({"cniVersion": "1.1.0", "name": "net", "type": "weir-cni"}).to_string();
+    let without = |capability: &str| {
+        let mut plugin = Command::new("setpriv");
+        let (bounding, inherited) = ("--bounding-set", "--inh-caps");
+        plugin.args([bounding, capability, inherited, capability]);
+        plugin.arg(env!("CARGO_BIN_EXE_weir-cni"));
+        output(&mut plugin, &STATUS, &conf)
+    };
+    let control = without("-mknod");
+    if !control.status.success() {
+        println!("skipped: no capabilities to drop: {control:?}");
+        return;
+    }
+    for capability in ["-net_admin", "-sys_admin"] {
+        let answer = stdout(&without(capability));
+        assert_eq!(answer["code"], 50, "{capability}: {answer}");
+        let msg = answer["msg"].as_str().unwrap();
+        assert!(msg.contains("CAP_SYS_ADMIN to enter it"), "{msg}");
+    }
+}
+
 #[test]
 fn version_does_not_wait_for_stdin() {
     let output = run(&[("CNI_COMMAND", "VERSION")], "");
