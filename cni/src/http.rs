@@ -19,6 +19,8 @@ const AGENT_BODY_LIMIT: u64 = 1 << 20;
 const HEAD_LIMIT: u64 = 64 << 10;
 /// Maximum number of header lines: answers of the API server have a dozen.
 const HEADERS: usize = 64;
+/// Maximum number of interim answers (1xx) before the answer: a server sends one or two.
+const INTERIM: usize = 8;
 /// Maximum length in bytes of a chunk's first line: a size and an extension.
 const CHUNK_LINE: u64 = 64;
 
@@ -217,7 +219,23 @@ enum Form {
 impl<R: Read> Answer<R> {
     fn begin(stream: R) -> Result<Self> {
         let mut reader = BufReader::new(stream);
-        let head = read_head(&mut reader)?;
+        for _ in 0..INTERIM {
+            let (status, form) = Self::head(&mut reader)?;
+            // RFC 9110 section 15.2: a client may ignore all but 101, which it has to request.
+            if !matches!(status, 100 | 102..=199) {
+                return Ok(Self {
+                    status,
+                    form,
+                    reader,
+                });
+            }
+        }
+        Err(invalid("only interim answers"))
+    }
+
+    /// Reads the status and the framing of the body.
+    fn head(reader: &mut BufReader<R>) -> Result<(u16, Result<Form>)> {
+        let head = read_head(reader)?;
         let mut headers = [httparse::EMPTY_HEADER; HEADERS];
         let mut answer = httparse::Response::new(&mut headers);
         let parsed = answer.parse(&head);
@@ -232,11 +250,7 @@ impl<R: Read> Answer<R> {
             true => Ok(Form::Chunks),
             false => length(headers).map(|l| l.map_or(Form::UntilTheEnd, Form::Length)),
         };
-        Ok(Self {
-            status,
-            form,
-            reader,
-        })
+        Ok((status, form))
     }
 
     /// Reads at most `limit` bytes. Bytes read before an error are in `body`.
@@ -336,6 +350,21 @@ mod tests {
         assert_eq!(read(&format!("{head}\r\nabc")).unwrap(), ok("abc"));
         let chunks = "Transfer-Encoding: chunked\r\n\r\n2\r\nab\r\n1;x=y\r\nc\r\n0\r\n\r\n";
         assert_eq!(read(&format!("{head}{chunks}")).unwrap(), ok("abc"));
+    }
+
+    #[test]
+    fn interim_answers_are_skipped_up_to_a_limit() {
+        let hint = "HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n";
+        let last = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+        let interim = format!("HTTP/1.1 100 Continue\r\n\r\n{hint}");
+        let answer = read(&format!("{interim}{last}")).unwrap();
+        assert_eq!((answer.status, answer.body.as_str()), (200, "ok"));
+        for text in [interim, hint.repeat(100) + last] {
+            let error = read(&text).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidData, "{error}");
+        }
+        let switched = read("HTTP/1.1 101 Switching Protocols\r\n\r\n").unwrap();
+        assert_eq!(switched.status, 101);
     }
 
     /// A truncated answer would be mistaken for one that ends too early.
