@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::base64;
 use super::error::{Error, Reason};
+use super::server::scheme;
 use crate::files;
 use crate::json;
 
@@ -163,7 +164,7 @@ fn resolve(config: Kubeconfig, dir: &Path) -> Result<Access, String> {
     let plain = cluster
         .server
         .as_ref()
-        .is_some_and(|url| !url.starts_with("https://"));
+        .is_some_and(|url| !scheme(url).is_some_and(|(tls, _)| tls));
     let authority = match (authority, cluster.insecure_skip_tls_verify || plain) {
         (_, true) => None,
         (Some(pem), false) => Some(pem),

@@ -19,17 +19,27 @@ pub struct Server {
     pub base: String,
 }
 
+/// Splits a URL: true for `https`, in any case, false for `http`, and what follows; `None` for other schemes.
+pub(super) fn scheme(url: &str) -> Option<(bool, &str)> {
+    let (scheme, rest) = url.split_once("://")?;
+    let tls = scheme.eq_ignore_ascii_case("https");
+    (tls || scheme.eq_ignore_ascii_case("http")).then_some((tls, rest))
+}
+
 impl Server {
     /// Parses a URL.
     ///
     /// # Errors
     /// The reason why it is refused.
     pub fn parse(url: &str) -> Result<Self, String> {
-        let bad = |reason: &str| Err(format!("server url {url:?} {reason}"));
-        let (tls, rest) = match (url.strip_prefix("https://"), url.strip_prefix("http://")) {
-            (Some(rest), _) => (true, rest),
-            (None, Some(rest)) => (false, rest),
-            (None, None) => return bad("does not begin with https://"),
+        // Before `@` are a user and a password.
+        let shown = match url.rsplit_once('@') {
+            Some((_, rest)) => format!("(left out)@{rest}"),
+            None => url.to_owned(),
+        };
+        let bad = |reason: &str| Err(format!("server url {shown:?} {reason}"));
+        let Some((tls, rest)) = scheme(url) else {
+            return bad("does not begin with https://, or with http:// and a loopback address");
         };
         let (authority, base) = match rest.find('/') {
             Some(at) => rest.split_at(at),
@@ -139,6 +149,24 @@ mod tests {
         );
         let local = is("127.0.0.1", 8080, "127.0.0.1:8080", "");
         assert_eq!(parse("http://127.0.0.1:8080"), local);
+        // RFC 3986 section 3.1.
+        assert!(Server::parse("HTTPS://a").unwrap().tls);
+        assert!(!Server::parse("Http://127.0.0.1").unwrap().tls);
+    }
+
+    #[test]
+    fn errors_name_the_remedy_and_no_password() {
+        let said = |url| Server::parse(url).unwrap_err();
+        for url in ["https://u:p@ss@10.96.0.1", "ftp://u:p@ss@10.96.0.1"] {
+            let error = said(url);
+            assert!(error.contains("\"(left out)@10.96.0.1\""), "{error}");
+            assert!(!error.contains("p@ss"), "{error}");
+        }
+        let error = said("ftp://a");
+        assert!(
+            error.contains("https://, or with http:// and a loopback"),
+            "{error}"
+        );
     }
 
     #[test]
