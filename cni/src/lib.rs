@@ -75,6 +75,15 @@ pub mod protocol;
 pub mod redirection;
 pub mod sysctl;
 
+/// The name of the plugin: upstream's if this program was called by it, as where the node agent installs it.
+fn called_as() -> &'static str {
+    let called = std::env::args_os().next().unwrap_or_default();
+    match std::path::Path::new(&called).ends_with("istio-cni") {
+        true => "istio-cni",
+        false => "weir-cni",
+    }
+}
+
 /// Compiles the example of the README as a test.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -243,9 +243,9 @@ impl Target {
         let Server {
             authority, base, ..
         } = &self.server;
-        let agent = concat!("weir-cni/", env!("CARGO_PKG_VERSION"));
+        let (agent, version) = (crate::called_as(), env!("CARGO_PKG_VERSION"));
         let mut text = format!(
-            "{method} {base}{path} HTTP/1.1\r\nHost: {authority}\r\nUser-Agent: {agent}\r\n\
+            "{method} {base}{path} HTTP/1.1\r\nHost: {authority}\r\nUser-Agent: {agent}/{version}\r\n\
              Accept: application/json\r\nConnection: close\r\n"
         );
         if let Some(token) = &self.token {

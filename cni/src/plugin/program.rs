@@ -5,11 +5,6 @@ use crate::log::Logger;
 use crate::protocol::{About, Edge, install_panic_hook, run};
 use std::process::ExitCode;
 
-const ABOUT: About = About {
-    name: "weir-cni",
-    version: env!("CARGO_PKG_VERSION"),
-};
-
 /// The main function of the binary `weir-cni`, and of `weir` when it is called by that name.
 #[must_use]
 pub fn main() -> ExitCode {
@@ -31,7 +26,11 @@ pub fn main() -> ExitCode {
         stdout: &mut std::io::stdout(),
         stderr: &mut std::io::stderr(),
     };
-    let status = run(edge, ABOUT, &mut plugin);
+    let about = About {
+        name: crate::called_as(),
+        version: env!("CARGO_PKG_VERSION"),
+    };
+    let status = run(edge, about, &mut plugin);
     log.flush();
     ExitCode::from(status)
 }

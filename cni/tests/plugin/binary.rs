@@ -2,6 +2,7 @@
 // matrix: none: about values and programs, with no namespace, no rule and no kernel
 
 use std::io::Write;
+use std::os::unix::process::CommandExt;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -47,6 +48,23 @@ fn by_hand() {
     let stderr = String::from_utf8(output.stderr).unwrap();
     let about = concat!("CNI plugin weir-cni ", env!("CARGO_PKG_VERSION"), "\n");
     assert!(stderr.starts_with(about), "{stderr}");
+}
+
+/// The node agent installs it under upstream's name.
+#[test]
+fn by_the_name_of_upstreams_plugin() {
+    for (called, name) in [
+        ("/opt/cni/bin/istio-cni", "istio-cni"),
+        ("/opt/cni/bin/other", "weir-cni"),
+    ] {
+        let mut plugin = Command::new(env!("CARGO_BIN_EXE_weir-cni"));
+        let output = output(plugin.arg0(called).env_clear(), &[], "");
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert!(
+            stderr.starts_with(&format!("CNI plugin {name} ")),
+            "{stderr}"
+        );
+    }
 }
 
 /// Each is needed: the one to write rules, the other to enter the namespace of a pod.
