@@ -86,7 +86,7 @@ fn one(value: &Value, path: &str, form: &Form) -> Result<(), String> {
         WholeNumber => must(value.as_i64().is_some(), "a whole number"),
         Address if is(|text| text.is_empty() || text.parse::<IpAddr>().is_ok()) => Ok(()),
         Address => no("an address"),
-        Network if is(|text| text.parse::<IpNet>().is_ok()) => Ok(()),
+        Network if is(is_network) => Ok(()),
         Network => no("an address with a prefix length"),
         Object(forms) => match value.as_object() {
             Some(object) => members(object, path, forms),
@@ -104,4 +104,10 @@ fn one(value: &Value, path: &str, form: &Form) -> Result<(), String> {
             items.try_for_each(|(n, value)| one(value, &format!("{path}[{n}]"), item))
         }
     }
+}
+
+/// `ipnet` alone accepts leading zeros in the address, which the reference plugin refuses: some programs read them as octal.
+fn is_network(text: &str) -> bool {
+    let address = text.split('/').next().unwrap_or_default();
+    address.parse::<IpAddr>().is_ok() && text.parse::<IpNet>().is_ok()
 }

@@ -178,6 +178,10 @@ fn a_previous_result_of_another_form_is_refused_by_its_member() {
             "ips[0].address is \"banana\"",
         ),
         (json!({"ips": [{"address": "10.0.0.1"}]}), "ips[0].address"),
+        (
+            json!({"ips": [{"address": "010.0.0.1/24"}]}),
+            "ips[0].address is \"010.0.0.1/24\"",
+        ),
         (json!({"ips": [{}]}), "ips[0].address is null"),
         (
             json!({"ips": [{"address": "10.0.0.1/24", "gateway": "x"}]}),
