@@ -68,14 +68,15 @@ fn left_alone(declined: &Declined, visit: &Visit<'_>, json: bool) -> Result<u8, 
         return nothing(json, &declined.reason);
     }
     let netns = visit.sandbox().netns().id();
-    eprintln!(
-        "weir: warning: {}, and {netns} holds a redirection ({}), which stays in force; \
-         `weir clean` removes it",
-        declined.reason,
-        count(left.len(), "object")
+    let (reason, objects) = (&declined.reason, count(left.len(), "object"));
+    let warning = format!(
+        "{reason}, and {netns} holds a redirection ({objects}), which stays in force; `weir clean` removes it"
     );
+    eprintln!("weir: warning: {warning}");
     match json {
-        true => output::json(&json!({ "redirected": true, "reason": declined.reason })),
+        true => {
+            output::json(&json!({ "redirected": true, "reason": reason, "warnings": [warning] }))
+        }
         false => Ok(code::SUCCESS),
     }
 }

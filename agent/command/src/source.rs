@@ -247,14 +247,14 @@ fn only_ipv4(
     ))
 }
 
-/// Parses a pod; the inner error is why it is not redirected.
+/// Parses a pod; the inner error is why it requests no redirection.
 fn from_pod(given: &Text, addresses: &Addresses<'_>) -> Result<Result<Intent, Declined>, Failure> {
     let pod = Pod::from_manifest(&given.text, &given.name).map_err(Failure::usage)?;
     let facts = PodFacts::of(&pod);
     if let Some(reason) = Skip::of(&facts) {
         return Ok(Err(Declined {
             has_own: reason == Skip::InitContainer,
-            reason: format!("pod {facts} is not redirected: {reason}"),
+            reason: format!("pod {facts} requests no redirection: {reason}"),
         }));
     }
     let redirect = redirect_from(&facts).map_err(Failure::usage)?;

@@ -117,7 +117,7 @@ fn a_pod_that_wants_nothing_gets_nothing() {
     let run = weir(&["plan", "sidecar", "--pod", pod.path()]);
     assert_eq!((run.code, run.stdout.as_str()), (0, ""));
     assert!(
-        run.stderr.contains("shop/web is not redirected"),
+        run.stderr.contains("shop/web requests no redirection"),
         "{}",
         run.stderr
     );

@@ -64,8 +64,14 @@ fn rules_of_a_pod_that_no_longer_asks_are_reported() {
 
     let applied = sidecar("apply", "--pod", &declined, &pod);
     assert_eq!(applied.code, 0, "{}", applied.stderr);
-    assert_eq!(json_of(&applied)["redirected"], true);
-    assert!(applied.stderr.contains("weir clean"), "{}", applied.stderr);
+    let said = json_of(&applied);
+    assert_eq!(said["redirected"], true);
+    let reason = said["reason"].as_str().unwrap();
+    assert!(reason.contains("web requests no redirection"), "{reason}");
+    let warning = said["warnings"][0].as_str().unwrap();
+    let printed = format!("weir: warning: {warning}\n");
+    assert!(warning.contains("weir clean"), "{warning}");
+    assert!(applied.stderr.contains(&printed), "{}", applied.stderr);
     // The pod's own container writes these rules.
     assert_eq!(sidecar("verify", "--pod", &by_itself, &pod).code, 0);
 
