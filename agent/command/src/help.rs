@@ -83,8 +83,9 @@ no meaning.";
 pub(super) const APPLY_SIDECAR: &str = "\
 What differs from the desired state is replaced, in one transaction for the rules: `reconcile` in the configuration \
 has no effect. With `run_validation`, apply then connects as the proxy's user until a connection is redirected \
-(`iptables_probe_port`) or `probe_timeout` has passed. Foreign rules that keep packets from the \
-redirection, as `weir verify` finds them, are warnings, and the exit code is 0.
+(`iptables_probe_port`) or `probe_timeout` has passed. Foreign rules that keep packets from the redirection, and \
+counters, quotas and flowtables of other programs in owned tables, are warnings: they stay, `weir verify` reports them, \
+and the exit code is 0.
 
 Examples:
   weir apply sidecar --pod pod.yaml --pid 4711
