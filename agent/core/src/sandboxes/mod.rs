@@ -125,6 +125,15 @@ struct Read {
     addresses: Vec<IpAddr>,
 }
 
+impl State {
+    fn hold(&mut self, uid: &str, held: &Arc<Held>) {
+        let before = self.held.insert(uid.to_owned(), Arc::clone(held));
+        if let Some(before) = before {
+            held.sandbox.remember(&before.sandbox);
+        }
+    }
+}
+
 fn locked<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     // No holder of these locks panics in the middle of a change.
     of.lock().unwrap_or_else(PoisonError::into_inner)
@@ -316,14 +325,14 @@ impl Sandboxes {
         let mut refused = None;
         let named = announced.as_ref().and_then(|netns| {
             let held = self.named(netns, pod, since);
+            let held = held.and_then(|held| self.taken_alone(held, pod));
             let path = netns.path.display();
-            held.map(Arc::new)
-                .map_err(|why| {
-                    refused = Some(format!(
-                        "the plugin named {path}, which is not taken: {why}"
-                    ));
-                })
-                .ok()
+            held.map_err(|why| {
+                refused = Some(format!(
+                    "the plugin named {path}, which is not taken: {why}"
+                ));
+            })
+            .ok()
         });
         // The announcement stays until it is accepted: the addresses may appear later, or the known ones may be those of an
         // earlier sandbox.
@@ -343,11 +352,22 @@ impl Sandboxes {
             })?,
         };
         if let Some(uid) = pod.uid() {
+            locked(&self.0.state).hold(uid, &held);
+        }
+        Ok(held)
+    }
+
+    /// Takes a namespace that the plugin named, unless it is held for another pod: the proxy would act for both in one namespace.
+    fn taken_alone(&self, held: Held, pod: &Identity) -> Result<Arc<Held>, String> {
+        let held = Arc::new(held);
+        if let Some(uid) = pod.uid() {
             let mut state = locked(&self.0.state);
-            let before = state.held.insert(uid.to_owned(), Arc::clone(&held));
-            if let Some(before) = before {
-                held.sandbox.remember(&before.sandbox);
+            let mut others = state.held.iter().filter(|(of, _)| *of != uid);
+            if let Some((of, _)) = others.find(|(_, other)| other.id() == held.id()) {
+                let id = held.id();
+                return Err(format!("{id} is that of another pod, with the UID {of}"));
             }
+            state.hold(uid, &held);
         }
         Ok(held)
     }

@@ -105,3 +105,31 @@ fn a_namespace_that_cannot_be_looked_at_is_not_gone() {
     assert!(is_absent(dir.path().join("none")));
     assert!(!is_absent(dir.path().join("loop")));
 }
+
+/// It was taken for both, and the proxy got one namespace for two pods.
+#[test]
+fn a_namespace_of_another_pod_is_not_taken_because_the_plugin_names_it() {
+    let netns = weir_testing::namespace_or_skip!();
+    let sandboxes = Sandboxes::of_node();
+    let pod = |uid: &str| -> Identity {
+        serde_json::from_value(serde_json::json!({"uids": [uid]})).unwrap()
+    };
+    let named = |uid: &str| {
+        sandboxes.announce_path(uid, &netns.path()).unwrap();
+        sandboxes.find(&pod(uid), Instant::now())
+    };
+    let first = named("uid-a").unwrap();
+    for _ in 0..2 {
+        let why = named("uid-b").unwrap_err();
+        let expected = format!("{} is that of another pod, with the UID uid-a", first.id());
+        assert!(why.contains(&expected), "{why}");
+        // Another attachment of the same pod.
+        assert_eq!(named("uid-a").unwrap().id(), first.id());
+    }
+    // The pod is gone.
+    sandboxes.retain(&["uid-b"].into());
+    assert_eq!(named("uid-b").unwrap().id(), netns.id());
+    // Its namespace is closed when it has ended.
+    sandboxes.forget("uid-b");
+    assert_eq!(named("uid-a").unwrap().id(), netns.id());
+}
