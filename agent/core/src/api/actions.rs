@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::Semaphore;
 use weir_cni::log::timestamp;
-use weir_cni::protocol::validate_kubernetes_name;
+use weir_cni::protocol::is_kubernetes_name;
 
 /// Maximum length of an event's message; the API server rejects longer ones.
 const MESSAGE: usize = 1024;
@@ -212,7 +212,12 @@ fn path(pod: &PodRef) -> Result<String, String> {
     let (namespace, name) = (&*pod.namespace, &*pod.name);
     // Names are validated since they become part of a path.
     for (what, text) in [("metadata.namespace", namespace), ("metadata.name", name)] {
-        validate_kubernetes_name(what, text).map_err(|e| e.to_string())?;
+        if !is_kubernetes_name(text) {
+            return Err(format!(
+                "nothing is written to the pod: its {what} {text:?} is not a Kubernetes name (lower-case letters, digits, '-' \
+                 and '.'); look for what answers as the API server"
+            ));
+        }
     }
     Ok(format!("/api/v1/namespaces/{namespace}/pods/{name}"))
 }
@@ -231,7 +236,29 @@ mod tests {
         ] {
             let name = event_name(&pod, number);
             assert!(name.len() <= 253, "{name}");
-            validate_kubernetes_name("metadata.name", &name).unwrap();
+            assert!(is_kubernetes_name(&name), "{name}");
+        }
+    }
+
+    /// The container runtime was blamed for it.
+    #[test]
+    fn names_that_would_change_the_path() {
+        let pod = |namespace: &str, name: &str| PodRef {
+            namespace: namespace.into(),
+            name: name.into(),
+            uid: "".into(),
+            version: "".into(),
+        };
+        assert_eq!(
+            path(&pod("shop", "web-0")).unwrap(),
+            "/api/v1/namespaces/shop/pods/web-0"
+        );
+        for (pod, named) in [
+            (pod("shop", "a/b"), "its metadata.name \"a/b\""),
+            (pod("..", "web"), "its metadata.namespace \"..\""),
+        ] {
+            let why = path(&pod).unwrap_err();
+            assert!(why.contains(named) && !why.contains("CNI_ARGS"), "{why}");
         }
     }
 
