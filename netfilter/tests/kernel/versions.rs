@@ -401,3 +401,14 @@ fn every_version_lists_our_rules() {
         assert!(unused.is_empty(), "{}: {unused:?}", version.suite);
     }
 }
+
+/// Forms that only newer versions write are listed as they list them.
+#[test]
+fn what_a_newer_version_writes() {
+    let ns = namespace_or_skip!();
+    let Some(nft) = nft("trixie") else { return };
+    let nft = nft.to_str().unwrap();
+    tool(&ns, nft, &["-f", "-"], include_str!("listing/newer.nft")).unwrap();
+    let listing = tool(&ns, nft, &["list", "ruleset"], "").unwrap();
+    assert_text(&joined(&read(&ns).ruleset.to_string()), &joined(&listing));
+}

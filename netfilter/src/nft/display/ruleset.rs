@@ -289,6 +289,7 @@ pub(super) fn element_texts(s: &Set) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::nft::model::TypeOf;
 
     /// Flags that weir does not write and not every host accepts: an owner needs an open socket, offloading needs hardware.
     #[test]
@@ -304,6 +305,23 @@ mod tests {
             assert!(text.contains(line), "{text}");
         }
     }
+
+    /// nft 1.1 notes a concatenation of constants for a key that was declared with `type`.
+    #[test]
+    fn constants_are_no_selectors() {
+        let concatenation = DataType(DataType::IPV4_ADDR.0 << 6 | DataType::INET_SERVICE.0);
+        let mut set = Set::new("m", concatenation, 8);
+        set.data = SetData::Value(concatenation, 8);
+        let noted = [0, 4, 13, 0, 0, 0, 1, 10, 0, 0, 0, 4, 4, 0, 0, 0, 1, 0];
+        set.type_of = Some(Box::new(TypeOf {
+            key: Some(noted.to_vec()),
+            data: Some(noted.to_vec()),
+            ..TypeOf::default()
+        }));
+        let declared = "type ipv4_addr . inet_service : ipv4_addr . inet_service\n";
+        assert!(set_text(&set).contains(declared), "{}", set_text(&set));
+    }
+
     /// Without a path, `nft` lists the id of a cgroup, a number in host order.
     #[test]
     fn numbers_of_cgroups() {

@@ -15,7 +15,6 @@
 
 use super::concat::Field;
 use super::name_of_base;
-use super::value::hex;
 use crate::nft::expr::{expr, noted_exthdr};
 use crate::nft::headers::named_field;
 use crate::nft::listing::loaded;
@@ -42,20 +41,21 @@ const NO_DIRECTION: u32 = u32::MAX;
 /// `NFT_REG32_SIZE`: maximum number of fields of a concatenation.
 const FIELDS: u8 = 16;
 
-/// `typeof KEY : VALUE`, without the value if it is no selector; `None` if the set was declared with `type`.
+/// `typeof KEY : VALUE`, without the value if it is no selector; `None` if `nft` lists `type`: the set was declared with it, for
+/// which nft 1.1 notes a concatenation of constants, or the selectors do not have the length of the key, because nft notes
+/// only four fields.
 pub(super) fn declaration(s: &Set) -> Option<(String, Option<String>)> {
     let noted = s.type_of.as_deref()?;
-    // For a concatenation that was declared with `type`, nft stores one without fields.
-    let is_given = |n: &Vec<u8>| find(n, 1) != Some(&[]) || number(Some(n), 0) == Some(OSF);
-    let given = |noted: &Option<Vec<u8>>| noted.clone().filter(is_given);
-    let text = |noted: &[u8]| match selector(noted) {
-        Some((text, _)) => text,
-        None => format!("opaque({})", hex(noted)),
+    let text = |of: &Option<Vec<u8>>, len| {
+        let (text, fields) = selector(of.as_deref()?)?;
+        fills(&fields, len).then_some(text)
     };
-    let key = text(&given(&noted.key)?);
-    match (&s.data, given(&noted.data).as_deref()) {
-        (SetData::Value(..), None) => None,
-        (SetData::Value(..), Some(data)) => Some((key, Some(text(data)))),
+    let key = text(&noted.key, s.key_len)?;
+    match s.data {
+        SetData::Value(_, len) => {
+            let len = if s.value_ranges { len / 2 } else { len };
+            Some((key, Some(text(&noted.data, len)?)))
+        }
         _ => Some((key, None)),
     }
 }
@@ -88,14 +88,8 @@ pub(crate) fn data(s: &Set) -> Option<Vec<Field>> {
 }
 
 fn fields(noted: Option<&[u8]>, order: Option<u32>, t: DataType, len: u32) -> Option<Vec<Field>> {
-    let total = usize::try_from(len).ok()?;
-    let padded = |f: &Field| f.len.next_multiple_of(4);
-    let fits = |fields: &[Field]| match fields {
-        [one] => one.len == total,
-        many => many.iter().map(padded).sum::<usize>() == total,
-    };
     let of_selector = noted.and_then(selector).map(|(_, fields)| fields);
-    if let Some(fields) = of_selector.filter(|fields| fits(fields)) {
+    if let Some(fields) = of_selector.filter(|fields| fills(fields, len)) {
         return Some(fields);
     }
     let mut fields = Field::of(t, len)?;
@@ -103,6 +97,16 @@ fn fields(noted: Option<&[u8]>, order: Option<u32>, t: DataType, len: u32) -> Op
         one.host_order = order == HOST_ENDIAN;
     }
     Some(fields)
+}
+
+/// Whether a value of this many bytes consists of these fields.
+fn fills(fields: &[Field], len: u32) -> bool {
+    let padded = |f: &Field| f.len.next_multiple_of(4);
+    let total = match fields {
+        [one] => one.len,
+        many => many.iter().map(padded).sum(),
+    };
+    usize::try_from(len) == Ok(total)
 }
 
 /// A field of this many bits in network order.
