@@ -256,13 +256,15 @@ impl Listing<'_> {
             .push((what, self.texts.len().saturating_sub(1)));
     }
 
-    /// Lists a match or target of xtables, or an expression of which only name and bytes are listed.
+    /// Lists a match or target of xtables, or an expression of which only name and bytes are listed. It may have written any
+    /// register, so an expression that uses one without another load is listed in the same way.
     fn opaque(&mut self, e: &Expr) {
         self.flush();
         let text = match Compat::read(e, self.family) {
             Some(compat) => compat.to_string(),
             None => raw_text(e),
         };
+        self.registers = Default::default();
         self.say(text);
     }
 

@@ -1,7 +1,7 @@
 //! Tests of rules that no tool writes.
 
 use super::*;
-use crate::nft::expr::{Cmp, DataAttrs, Hash, Meta, expr};
+use crate::nft::expr::{Cmp, DataAttrs, ExprAttrs, Hash, Meta, expr};
 
 fn equals(byte: u8) -> Expr {
     Expr::Cmp(Cmp {
@@ -45,6 +45,25 @@ fn a_store_of_one_byte() {
     ];
     let text = text(&exprs, &[], TableFamily::Inet);
     assert_eq!(text, "meta l4proto icmp icmp type set echo-reply");
+}
+
+/// The register of an earlier load does not have its old meaning after an expression that may have written it.
+#[test]
+fn an_unknown_expression_may_write_registers() {
+    let inner = Expr::Opaque(ExprAttrs {
+        name: Some("inner".to_owned()),
+        ..ExprAttrs::default()
+    });
+    let load = expr!(Meta {
+        key: raw::NFT_META_L4PROTO,
+        dreg: raw::NFT_REG_1
+    });
+    let exprs = [load, equals(17), inner, equals(6)];
+    let bytes = hex(&equals(6).data());
+    assert_eq!(
+        text(&exprs, &[], TableFamily::Inet),
+        format!("meta l4proto udp opaque(inner 0x) opaque(cmp {bytes})")
+    );
 }
 
 /// A byte of an extension header without a name, compared without a mask.
