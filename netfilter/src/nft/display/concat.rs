@@ -74,8 +74,10 @@ impl Field {
 
     /// A value without the bits to the right of the displayed bits.
     pub(crate) fn shifted<'a>(&self, d: &'a Data) -> Cow<'a, Data> {
-        match d.to_be().filter(|_| self.right > 0) {
-            Some(n) => Cow::Owned(Data::from((n >> self.right).to_be_bytes().as_slice())),
+        let n = d.number(self.host_order).filter(|_| self.right > 0);
+        match n.map(|n| n >> self.right) {
+            Some(n) if self.host_order => Cow::Owned(Data::from(n.to_ne_bytes().as_slice())),
+            Some(n) => Cow::Owned(Data::from(n.to_be_bytes().as_slice())),
             None => Cow::Borrowed(d),
         }
     }
@@ -83,8 +85,15 @@ impl Field {
     /// The text of one value.
     pub(crate) fn value(&self, d: &Data) -> String {
         match self.is_unnamed {
-            true => hex_number(d),
+            true => self.hex(d),
             false => value(&self.shifted(d), self.data_type, self.host_order),
+        }
+    }
+
+    fn hex(&self, d: &Data) -> String {
+        match d.to_ne().filter(|_| self.host_order) {
+            Some(n) => format!("0x{n:x}"),
+            None => hex_number(d),
         }
     }
 
@@ -107,7 +116,7 @@ impl Field {
     fn one(&self, first: &Data, last: &Data) -> String {
         match first == last {
             true => self.value(first),
-            false if self.is_unnamed => format!("{}-{}", hex_number(first), hex_number(last)),
+            false if self.is_unnamed => format!("{}-{}", self.hex(first), self.hex(last)),
             false => {
                 let (first, last) = (self.shifted(first), self.shifted(last));
                 range(&first, &last, self.data_type, self.host_order)

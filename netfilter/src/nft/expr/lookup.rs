@@ -41,7 +41,7 @@ impl Instruction for Lookup {
         match self.dreg {
             None => l.relation(&key, op, &Right::Set(set, self.set_id)),
             Some(raw::NFT_REG_VERDICT) => {
-                let text = l.text(&key);
+                let text = l.key_text(&key, self.set_id);
                 let elements = l.map_text(&set, self.set_id, &key);
                 l.say(format!("{text} vmap {elements}"))
             }

@@ -43,7 +43,7 @@ impl Instruction for Payload {
         };
         let source = l.term(Some(register))?;
         let (target, source) = part(l, &target, &source).unwrap_or((target, source));
-        let name = l.text(&target);
+        let name = l.name(&target);
         let fields = l.fields(&target);
         let source = match (&source.kind, fields.as_slice()) {
             (Kind::Value(d), _) => l.typed_value(d, &target),

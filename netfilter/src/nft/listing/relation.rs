@@ -48,7 +48,7 @@ impl Listing<'_> {
         if let Some(text) = self.special(left, op, d) {
             return self.matched(text);
         }
-        let name = self.text(left);
+        let name = self.name(left);
         if let Some(text) = before.and_then(|b| self.completed(&b, &name, op, d, left)) {
             self.texts.pop();
             return self.matched(text);
@@ -126,16 +126,14 @@ impl Listing<'_> {
     }
 
     /// A comparison with a range or a set.
-    fn many(&mut self, left: &Term, op: CmpOp, right: &Right) -> Option<()> {
-        // Bits of a loaded field are shifted right before they are looked up in a named set.
-        let left = match &left.kind {
-            Kind::Binary(of, Binary::Rshift, n) if self.shift_of(of) == n.to_ne() => of,
-            _ => left,
-        };
+    fn many(&mut self, left: &Term, op: CmpOp, with: &Right) -> Option<()> {
         let fields = self.fields(left);
         let is_eq = self.is_operation(left);
-        let name = self.text(left);
-        let right = match right {
+        let name = match with {
+            Right::Set(_, id) => self.key_text(left, *id),
+            _ => self.name(left),
+        };
+        let right = match with {
             Right::Range(first, last) => self.range_text(first, last, left),
             // nft lists bits of packet bytes without a name as numbers in a set.
             Right::Set(set, id) if is_eq => self.map_text(set, *id, left),

@@ -248,33 +248,55 @@ impl Listing<'_> {
                 named.unwrap_or_else(|| super::raw_text(&Expr::Exthdr((**e).clone())))
             }
             Kind::Named(text) => text.clone(),
-            Kind::Binary(left, Binary::And, mask) if self.field_of(left, mask).is_some() => {
-                self.masked_text(left, mask).unwrap_or_default()
-            }
+            Kind::Binary(..) if self.bits(t).is_some_and(|(_, right)| right == 0) => self.name(t),
             Kind::Binary(left, op, right) => self.binary(left, *op, right),
             Kind::Concat(terms) => {
                 let texts: Vec<String> = terms.iter().map(|t| self.text(t)).collect();
                 texts.join(" . ")
             }
             Kind::Map(key, name, id) => {
-                let text = self.text(key);
+                let text = self.key_text(key, *id);
                 format!("{text} map {}", self.map_text(name, *id, key))
             }
             Kind::Hash(key, rest) => format!("jhash {} {rest}", self.text(key)),
         }
     }
 
+    /// The text of a term whose values are displayed without the bits to their right.
+    pub(crate) fn name(&mut self, t: &Term) -> String {
+        match &t.kind {
+            Kind::Binary(of, Binary::Rshift, _) if self.bits(t).is_some() => self.name(of),
+            Kind::Binary(of, Binary::And, mask) if self.bits(t).is_some() => {
+                self.masked_text(of, mask).unwrap_or_default()
+            }
+            Kind::Concat(terms) => {
+                let texts: Vec<String> = terms.iter().map(|t| self.name(t)).collect();
+                texts.join(" . ")
+            }
+            _ => self.text(t),
+        }
+    }
+
+    /// The text of a key. The elements of a named set are displayed elsewhere, with all their bits.
+    pub(crate) fn key_text(&mut self, key: &Term, id: Option<u32>) -> String {
+        match self.anonymous(id) {
+            Some(_) => self.name(key),
+            None => self.text(key),
+        }
+    }
+
     fn binary(&mut self, left: &Term, op: Binary, right: &Data) -> String {
+        let bits = self.bits(left);
         let mut text = self.text(left);
         if let Kind::Binary(_, inner, _) = &left.kind
             && inner.precedence() > op.precedence()
-            && self.has_sign(left)
+            && bits.is_none_or(|(_, right)| right > 0)
         {
             text = format!("({text})");
         }
         let right = match op {
             Binary::Lshift | Binary::Rshift => right.to_ne().unwrap_or(0).to_string(),
-            _ => self.typed_value(right, left),
+            _ => self.operand(left).value(right),
         };
         match op.precedence() < Binary::Or.precedence() && right.contains(" | ") {
             true => format!("{text} {} ({right})", op.sign()),
@@ -302,31 +324,26 @@ impl Listing<'_> {
         let one = Field {
             data_type: t.data_type,
             len: usize::try_from(t.len).unwrap_or(0),
-            host_order: t.host_order,
+            // One byte has no order, but the constants of operations on it are longer.
+            host_order: t.host_order || t.len == 1,
             right: 0,
             is_unnamed: false,
         };
         match &t.kind {
-            Kind::Binary(left, Binary::And, mask) => match self.field_of(left, mask) {
-                Some((data_type, right)) => Field {
+            Kind::Binary(left, op, _) => match (self.bits(t), op) {
+                (Some((data_type, right)), _) => Field {
                     data_type,
                     right,
-                    host_order: false,
                     ..one
                 },
-                None => Field {
-                    host_order: t.host_order,
-                    ..self.field(left)
+                (None, Binary::Lshift | Binary::Rshift) => Field {
+                    is_unnamed: t.data_type == DataType::INTEGER,
+                    ..one
                 },
-            },
-            Kind::Binary(left, Binary::Rshift, _) if self.shift_of(left).is_some() => Field {
-                right: 0,
-                host_order: t.host_order,
-                ..self.field(left)
-            },
-            Kind::Binary(left, Binary::Or | Binary::Xor, _) => Field {
-                is_unnamed: self.field(left).is_unnamed,
-                ..one
+                (None, _) => Field {
+                    host_order: one.host_order,
+                    ..self.operand(left)
+                },
             },
             Kind::Selector(s @ Selector::Payload { .. }) => Field {
                 is_unnamed: self.context.field(s).is_none(),
@@ -336,17 +353,32 @@ impl Listing<'_> {
         }
     }
 
-    /// The number of bits to the right of the named ones that a term consists of.
-    pub(super) fn shift_of(&self, t: &Term) -> Option<u64> {
+    /// How the right operand of a term is displayed.
+    fn operand(&self, left: &Term) -> Field {
+        let field = self.field(left);
+        Field {
+            right: 0,
+            is_unnamed: field.is_unnamed || field.right > 0,
+            ..field
+        }
+    }
+
+    /// If a term consists of bits of a header that have a name: their type, and the number of bits to their right. `nft` shifts
+    /// them right, unless the values that they are compared with are shifted left.
+    pub(super) fn bits(&self, t: &Term) -> Option<(DataType, u32)> {
         match &t.kind {
-            Kind::Binary(of, Binary::And, mask) => Some(u64::from(self.field_of(of, mask)?.1)),
+            Kind::Binary(of, Binary::And, mask) => self.field_of(of, mask),
+            Kind::Binary(of, Binary::Rshift, n) => {
+                let (data_type, right) = self.bits(of)?;
+                (right > 0 && n.to_ne() == Some(right.into())).then_some((data_type, 0))
+            }
             _ => None,
         }
     }
 
-    /// Whether the text of a term contains an operator.
+    /// Whether the name of a term contains an operator.
     pub(super) fn has_sign(&self, t: &Term) -> bool {
-        matches!(t.kind, Kind::Binary(..)) && self.shift_of(t).is_none()
+        matches!(t.kind, Kind::Binary(..)) && self.bits(t).is_none()
     }
 
     /// The type of the named bits that a mask selects, and the number of bits to their right.
@@ -429,9 +461,13 @@ pub(super) fn implied_by(s: &Selector, field: Option<&headers::Field>) -> &'stat
         (PayloadBase::LinkLayer, Some(("vlan", _))) => &[Implied::Link, Implied::Vlan],
         (PayloadBase::LinkLayer, _) => &[Implied::Link],
         (_, None | Some(("th", _))) => &[],
-        (_, Some(("icmp" | "icmpv6", "mtu" | "gateway" | "parameter-problem" | "max-delay"))) => {
-            &[Implied::Transport, Implied::IcmpType]
-        }
+        (
+            _,
+            Some((
+                "icmp" | "icmpv6",
+                "mtu" | "gateway" | "parameter-problem" | "max-delay" | "daddr",
+            )),
+        ) => &[Implied::Transport, Implied::IcmpType],
         (PayloadBase::Network, _) => &[Implied::Network],
         _ => &[Implied::Transport],
     }
