@@ -84,6 +84,10 @@ impl Instruction for Dynset {
         if let Some(timeout) = self.timeout.filter(|t| *t != 0) {
             text += &format!(" timeout {}", duration(Duration::from_millis(timeout)));
         }
+        let statements = self.statements(l)?;
+        if !statements.is_empty() {
+            text += &format!(" {statements}");
+        }
         if self.sreg_data.is_some() {
             let data = l.key(self.sreg_data, None, None)?;
             // nft takes the type from the map. If the map is not known here, a mark is assumed, the most frequent type.
@@ -92,10 +96,6 @@ impl Instruction for Dynset {
             }
             let data = data.typed_as(&data_fields);
             text += &format!(" : {}", l.text(&data));
-        }
-        let statements = self.statements(l)?;
-        if !statements.is_empty() {
-            text += &format!(" {statements}");
         }
         if let Some(attrs) = attrs {
             let size = attrs.desc.and_then(|d| d.size).unwrap_or(0);
