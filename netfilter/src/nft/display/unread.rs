@@ -5,6 +5,7 @@ use super::value::hex;
 use crate::nft::model::{Element, ObjectKind, Set, TableFamily, Unread};
 use crate::nft::set::ByElement;
 use crate::nft::{listing, raw};
+use weir_netlink::attr::text_of;
 
 /// The kind of object that a map refers to: `map m { type ipv4_addr : counter }`.
 pub(super) fn object(s: &Set) -> Option<String> {
@@ -37,7 +38,7 @@ pub(super) fn of_element(unread: &ByElement<'_>, e: &Element) -> (String, String
         match u.attribute {
             raw::NFTA_SET_ELEM_OBJREF => {
                 let name = u.bytes.strip_suffix(&[0]).unwrap_or(&u.bytes);
-                rest += &format!(" : \"{}\"", String::from_utf8_lossy(name));
+                rest += &format!(" : \"{}\"", text_of(name));
             }
             _ => match statement(u) {
                 Some(texts) => statements += &format!(" {}", texts.join(" ")),

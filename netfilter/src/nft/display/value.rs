@@ -9,6 +9,7 @@ use crate::nft::model::{Data, DataType, Element, ElementKey, Shown, Verdict};
 use crate::nft::set::ByElement;
 use std::net::IpAddr;
 use std::time::Duration;
+use weir_netlink::attr::text_of;
 
 /// The text of a value; `host_order` is true if a number in it is in host order.
 pub(crate) fn value(data: &Data, data_type: DataType, host_order: bool) -> String {
@@ -108,7 +109,7 @@ pub(crate) fn ether(bytes: &[u8], _: bool) -> String {
 
 pub(crate) fn ifname(bytes: &[u8], _: bool) -> String {
     let end = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
-    let name = String::from_utf8_lossy(bytes.get(..end).unwrap_or_default());
+    let name = text_of(bytes.get(..end).unwrap_or_default());
     match name.strip_suffix('*') {
         // The escaped `*` is part of the name, not a pattern.
         Some(front) => format!("\"{front}\\*\""),

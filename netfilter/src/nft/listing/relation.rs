@@ -8,6 +8,7 @@ use crate::nft::display::{Field, bound, hex_number, ordered, range, value};
 use crate::nft::linearize::prefix_mask;
 use crate::nft::model::{CmpOp, Data, DataType, MetaKey, Selector, TableFamily};
 use crate::nft::raw;
+use weir_netlink::attr::text_of;
 
 /// What a term is compared with.
 pub(crate) enum Right {
@@ -252,7 +253,7 @@ impl Listing<'_> {
             Kind::Binary(..) | Kind::Concat(_) => None,
             _ if d.0.len() >= left.len as usize => None,
             _ if matches!(left.data_type, DataType::IFNAME | DataType::STRING) => {
-                let prefix = (!d.0.contains(&0)).then(|| String::from_utf8_lossy(&d.0))?;
+                let prefix = (!d.0.contains(&0)).then(|| text_of(&d.0))?;
                 Some(format!(
                     "{} {}\"{prefix}*\"",
                     self.text(left),

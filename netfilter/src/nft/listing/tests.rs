@@ -66,6 +66,30 @@ fn an_unknown_expression_may_write_registers() {
     );
 }
 
+/// A byte that is not UTF-8 remains in the name.
+#[test]
+fn names_of_any_bytes() {
+    let load = expr!(Meta {
+        key: raw::NFT_META_IIFNAME,
+        dreg: raw::NFT_REG_1
+    });
+    for (bytes, listed) in [
+        (&b"a\xff"[..], "iifname \"a\u{f7ff}*\""),
+        (
+            b"a\xff\0\0\0\0\0\0\0\0\0\0\0\0\0\0",
+            "iifname \"a\u{f7ff}\"",
+        ),
+    ] {
+        let compare = expr!(Cmp {
+            sreg: raw::NFT_REG_1,
+            op: raw::NFT_CMP_EQ,
+            data: DataAttrs::of(bytes)
+        });
+        let exprs = [load.clone(), compare];
+        assert_eq!(text(&exprs, &[], TableFamily::Inet), listed);
+    }
+}
+
 /// A byte of an extension header without a name, compared without a mask.
 #[test]
 fn no_load_is_hidden() {
