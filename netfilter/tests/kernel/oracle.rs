@@ -25,7 +25,7 @@ fn anonymous_sets() {
     both_ways(include_str!("listing/anonymous.nft"));
 }
 
-/// Rules that nft 1.0.6 reads, but does not list in this form: it shifts bits of a header.
+/// Rules that nft 1.0.6 reads, but does not list in this form: it shifts bits of a header, and joins adjacent names.
 const AS_ENTERED: &[&str] = &[
     "meta mark set ip version",
     "meta mark set tcp doff",
@@ -43,6 +43,8 @@ const AS_ENTERED: &[&str] = &[
     "meta mark set jhash ip saddr . ip dscp mod 2",
     "update @codes { ip dscp timeout 5s }",
     "meta mark set @nh,8,8 & 0xfc",
+    "iifname { \"a*\", \"b\" }",
+    "iifname != { \"a*\", \"b*\", \"z\" }",
 ];
 
 /// Read again, the listing is the same rules.

@@ -6,7 +6,7 @@ use super::unread;
 use crate::address::Address;
 use crate::calendar::civil;
 use crate::nft::model::{Data, DataType, Element, ElementKey, Shown, Verdict};
-use crate::nft::set::ByElement;
+use crate::nft::set::{ByElement, next};
 use std::net::IpAddr;
 use std::time::Duration;
 use weir_netlink::attr::text_of;
@@ -170,14 +170,44 @@ pub(super) fn prefix_len(first: &Data, last: &Data, host_order: bool) -> Option<
 pub(crate) fn range(first: &Data, last: &Data, t: DataType, host_order: bool) -> String {
     match prefix_len(first, last, host_order) {
         Some(len) if t.has_prefixes() => format!("{}/{len}", value(first, t, host_order)),
-        _ if t == DataType::IFNAME => {
-            let name = value(first, t, false);
-            format!("{}*\"", name.trim_end_matches('"'))
+        _ if t == DataType::IFNAME
+            && let Some([one]) = names(first, last).as_deref() =>
+        {
+            one.clone()
         }
+        _ if t == DataType::IFNAME => format!("{}-{}", hex(&first.0), hex(&last.0)),
         _ => {
             let (first, last) = (bound(first, t, host_order), bound(last, t, host_order));
             format!("{first}-{last}")
         }
+    }
+}
+
+/// The names and patterns of a range of interface names: nft joins `"a*"` and `"b"`, which are adjacent. `None` if other bytes
+/// are in the range.
+fn names(first: &Data, last: &Data) -> Option<Vec<String>> {
+    let mut texts = Vec::new();
+    let mut at = first.clone();
+    loop {
+        let len = at.0.iter().position(|b| *b == 0)?;
+        let rest = |d: &mut Data, byte| d.0.iter_mut().skip(len).for_each(|b| *b = byte);
+        let (mut name, mut end) = (at.clone(), at.clone());
+        rest(&mut name, 0);
+        rest(&mut end, 0xff);
+        if len == 0 || name != at {
+            return None;
+        }
+        let text = ifname(&at.0, false);
+        if end <= *last {
+            texts.push(format!("{}*\"", text.trim_end_matches('"')));
+        } else {
+            texts.push(text);
+            end = at;
+        }
+        if end == *last {
+            return Some(texts);
+        }
+        at = next(&end)?;
     }
 }
 
@@ -189,12 +219,14 @@ pub(crate) fn element(
     data: Option<&[Field]>,
     unread: &ByElement<'_>,
 ) -> String {
-    let mut text = match &e.key {
-        ElementKey::Value(d) if d.0.is_empty() => "*".to_owned(),
-        key => Field::text(key.first(), key.last(), fields),
+    let keys = match (&e.key, fields) {
+        (ElementKey::Value(d), _) if d.0.is_empty() => vec!["*".to_owned()],
+        (ElementKey::Range(ends), [f]) if f.data_type == DataType::IFNAME => {
+            names(&ends.0, &ends.1).unwrap_or_default()
+        }
+        _ => Vec::new(),
     };
-    let (statements, rest) = unread::of_element(unread, e);
-    text += &statements;
+    let (mut text, rest) = unread::of_element(unread, e);
     let extra = e.extra();
     match extra.timeout {
         Some(Duration::ZERO) => text += " timeout never",
@@ -213,7 +245,12 @@ pub(crate) fn element(
     if let (Some(d), Some(fields)) = (&extra.value, data) {
         text += &format!(" : {}", data_text(d, fields));
     }
-    text + &rest
+    text += &rest;
+    if keys.is_empty() {
+        return Field::text(e.key.first(), e.key.last(), fields) + &text;
+    }
+    let all: Vec<String> = keys.into_iter().map(|key| key + &text).collect();
+    all.join(", ")
 }
 
 /// The key by which `nft` sorts the elements of a set of flags: first the lowest bit.

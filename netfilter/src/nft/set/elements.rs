@@ -37,7 +37,7 @@ pub(crate) fn turn(e: &mut Element) {
 }
 
 /// The next value, or `None` after the highest.
-fn next(d: &Data) -> Option<Data> {
+pub(crate) fn next(d: &Data) -> Option<Data> {
     let mut bytes = d.0.clone();
     for b in bytes.iter_mut().rev() {
         let (sum, carry) = b.overflowing_add(1);
