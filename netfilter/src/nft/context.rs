@@ -3,9 +3,10 @@
 use super::headers::{self, Field};
 use super::listing::{Key, Kind, Term, find_key};
 use super::model::{
-    CmpOp, CtKey, Data, DataType, FibResult, Match, MetaKey, Operand, PayloadBase, Selector,
-    TableFamily,
+    AnonymousSet, CmpOp, CtKey, Data, DataType, FibResult, Match, MetaKey, Operand, PayloadBase,
+    Selector, TableFamily,
 };
+use super::wire::ElemAttrs;
 use super::{expr, raw};
 
 /// The headers that the preceding matches imply.
@@ -126,6 +127,22 @@ impl Context {
         }
     }
 
+    /// Adds what the equality of a selector and one of these elements implies: the types of ICMPv6 messages that contain the
+    /// same address.
+    pub(crate) fn note_any(&mut self, selector: &Selector, set: &AnonymousSet) {
+        let is_type = self.field(selector).map(|f| f.data_type) == Some(DataType::ICMPV6_TYPE);
+        let types = [130, 131, 132, 135, 136, 137];
+        let key = |e: &ElemAttrs| e.key.as_ref()?.value.as_deref()?.first().copied();
+        let is_one =
+            |e: &ElemAttrs| e.flags.is_none() && key(e).is_some_and(|n| types.contains(&n));
+        if is_type
+            && set.attrs.flags.unwrap_or(0) & raw::NFT_SET_INTERVAL == 0
+            && set.elements.iter().all(is_one)
+        {
+            self.icmp_type = Some(131);
+        }
+    }
+
     fn note_ether_type(&mut self, v: &Data) {
         if v.to_be().and_then(network).is_some() {
             self.arp = false;
@@ -204,6 +221,8 @@ impl Context {
                     Some(2) => [headers::ICMP6_TOO_BIG, headers::ICMP6],
                     Some(4) => [headers::ICMP6_PARAMETER, headers::ICMP6],
                     Some(130) => [headers::ICMP6_LISTENER, headers::ICMP6],
+                    Some(131 | 132 | 135 | 136) => [headers::ICMP6_TARGET, headers::ICMP6],
+                    Some(137) => [headers::ICMP6_REDIRECT, headers::ICMP6],
                     _ => only(headers::ICMP6),
                 },
                 _ => only(&[]),
@@ -282,6 +301,26 @@ impl Context {
         is_one_run.then_some((field, right))
     }
 
+    /// The mask of the named field among the loaded bytes, not all of them, to which these bits belong, and the number of bits
+    /// to its right. Bits beyond the loaded bytes are ignored.
+    pub(crate) fn around(self, selector: &Selector, bits: u64) -> Option<(Data, u32)> {
+        let len = width(selector);
+        let unused = 64_u32.checked_sub(len.checked_mul(8)?)?;
+        let bits = bits & u64::MAX.checked_shr(unused)?;
+        let ends = (0..=bits.trailing_zeros().min(63)).rev();
+        let masks = ends.flat_map(|right| {
+            let starts = (unused..=bits.leading_zeros().min(63)).rev();
+            starts.map(move |left| (u64::MAX << right) & (u64::MAX >> left))
+        });
+        let mut masks = masks.filter(|mask| mask.count_ones() < len * 8);
+        let named = |mask| {
+            let mask = be(mask, len)?;
+            let (_, right) = self.masked(selector, &mask)?;
+            Some((mask, right))
+        };
+        masks.find_map(named).filter(|_| bits != 0)
+    }
+
     /// The type of a selector's value.
     pub(crate) fn data_type(self, selector: &Selector) -> DataType {
         match selector {
@@ -305,6 +344,13 @@ impl Context {
             len: width(selector),
         }
     }
+}
+
+/// The lowest bytes of a number, in network order.
+pub(crate) fn be(n: u64, len: u32) -> Option<Data> {
+    let bytes = n.to_be_bytes();
+    let first = bytes.len().checked_sub(usize::try_from(len).ok()?)?;
+    bytes.get(first..).map(Data::from)
 }
 
 /// The header that an EtherType announces, unless it is a VLAN header.

@@ -171,6 +171,14 @@ headers! {
     }
     ICMP6_LISTENER = "icmpv6" 14 {
         32 16 "max-delay" INTEGER 8,
+        64 128 "taddr" IPV6_ADDR 9,
+    }
+    ICMP6_TARGET = "icmpv6" 14 {
+        64 128 "taddr" IPV6_ADDR 9,
+    }
+    ICMP6_REDIRECT = "icmpv6" 14 {
+        64 128 "taddr" IPV6_ADDR 9,
+        192 128 "daddr" IPV6_ADDR 10,
     }
     IGMP = "igmp" 5 {
         0 8 "type" IGMP_TYPE 1,

@@ -1,6 +1,7 @@
 //! Loads from or stores into the packet (`NFTA_PAYLOAD_*`). Since 3.13, store since 4.5.
 
 use super::prelude::*;
+use crate::nft::context::be;
 use crate::nft::listing::LONGEST;
 
 weir_netlink::attributes! {
@@ -54,21 +55,40 @@ impl Instruction for Payload {
     }
 }
 
-/// A store of some bits of a field: `nft` loads the bytes, replaces the bits and stores the bytes.
+/// A store of some bits: `nft` loads the bytes, changes the bits of one field and stores the bytes. The field, and its new
+/// value or the operations that change it.
 fn part(l: &Listing<'_>, target: &Term, source: &Term) -> Option<(Term, Term)> {
-    let all = |byte: u8| Data::from(vec![byte; usize::try_from(target.len).unwrap_or(0)]);
-    let (kept, set) = match &source.kind {
-        Kind::Binary(of, Binary::Or, set) => match &of.kind {
-            Kind::Binary(of, Binary::And, kept) if **of == *target => (kept.clone(), set.clone()),
-            _ if **of == *target => (all(0xff), set.clone()),
-            _ => return None,
-        },
-        Kind::Binary(of, Binary::And, kept) if **of == *target => (kept.clone(), all(0)),
-        _ => return None,
+    let Kind::Selector(selector) = &target.kind else {
+        return None;
     };
-    // The replaced bits are those that the AND clears and those that the OR sets, which the AND may keep.
-    let pairs = kept.0.iter().zip(&set.0);
-    let mask = Data(pairs.map(|(kept, set)| !kept | set).collect());
-    l.field_of(target, &mask)?;
-    Some((target.clone().binary(Binary::And, mask), Term::value(set)))
+    let (mut of, mut operations) = (source, Vec::new());
+    while let Kind::Binary(left, op, data) = &of.kind {
+        operations.insert(0, (*op, data.to_be()?));
+        of = left;
+    }
+    let result = |loaded: u64| {
+        let mut operations = operations.iter();
+        operations.try_fold(loaded, |n, (op, data)| match op {
+            Binary::And => Some(n & data),
+            Binary::Or => Some(n | data),
+            Binary::Xor => Some(n ^ data),
+            Binary::Lshift | Binary::Rshift => None,
+        })
+    };
+    let (zeros, ones) = (result(0)?, result(u64::MAX)?);
+    let found = l.context.around(selector, zeros | !ones);
+    let (mask, right) = found.filter(|_| of == target)?;
+    let bits = mask.to_be()?;
+    let part = |n: u64| be((n & bits) >> right, bits.count_ones().div_ceil(8));
+    let mut field = target.clone().binary(Binary::And, mask);
+    if right > 0 {
+        field = field.binary(Binary::Rshift, Data::ne32(right));
+    }
+    if (zeros ^ ones) & bits == 0 {
+        return Some((field, Term::value(part(zeros)?)));
+    }
+    let changed = operations
+        .iter()
+        .try_fold(field.clone(), |t, (op, n)| Some(t.binary(*op, part(*n)?)))?;
+    Some((field, changed))
 }

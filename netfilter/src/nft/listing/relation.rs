@@ -141,6 +141,11 @@ impl Listing<'_> {
             Right::Set(set, id) => self.set_text(set, *id, &fields),
             Right::Value(_) => return None,
         };
+        if let (Kind::Selector(s), CmpOp::Eq, Right::Set(_, id)) = (&left.kind, op, with)
+            && let Some(set) = id.and_then(|id| self.sets.get(usize::try_from(id).ok()?))
+        {
+            self.context.note_any(s, set);
+        }
         self.matched(format!("{name} {}{right}", sign(op, is_eq)))
     }
 

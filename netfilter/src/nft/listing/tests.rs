@@ -12,17 +12,16 @@ fn equals(byte: u8) -> Expr {
     })
 }
 
-/// To change one byte, nft loads, masks and stores two, and lists the statement as half of a port.
-#[test]
-fn a_store_of_one_byte() {
+/// The text of a store that changes two bytes of a transport header.
+fn store(protocol: u8, offset: u32, mask: [u8; 2], xor: [u8; 2]) -> String {
     let base = raw::NFT_PAYLOAD_TRANSPORT_HEADER;
-    let (offset, len, register) = (0_u32, 2_u32, raw::NFT_REG_1);
+    let (len, register) = (2_u32, raw::NFT_REG_1);
     let exprs = [
         expr!(Meta {
             key: raw::NFT_META_L4PROTO,
             dreg: register
         }),
-        equals(raw::IPPROTO_ICMP),
+        equals(protocol),
         expr!(Payload {
             base,
             offset,
@@ -33,8 +32,8 @@ fn a_store_of_one_byte() {
             sreg: register,
             dreg: register,
             len,
-            mask: DataAttrs::of(&[0, 0xff]),
-            xor: DataAttrs::of(&[0, 0])
+            mask: DataAttrs::of(&mask),
+            xor: DataAttrs::of(&xor)
         }),
         expr!(Payload {
             base,
@@ -43,8 +42,20 @@ fn a_store_of_one_byte() {
             sreg: register
         }),
     ];
-    let text = text(&exprs, &[], TableFamily::Inet);
-    assert_eq!(text, "meta l4proto icmp icmp type set echo-reply");
+    text(&exprs, &[], TableFamily::Inet)
+}
+
+/// To change one byte, nft loads, changes and stores two, and lists the statement as half of a port.
+#[test]
+fn a_store_of_one_byte() {
+    let set = store(raw::IPPROTO_ICMP, 0, [0, 0xff], [0, 0]);
+    assert_eq!(set, "meta l4proto icmp icmp type set echo-reply");
+    let (kept, syn) = ([0xff, 0xfd], [0, 2]);
+    let flags = store(raw::IPPROTO_TCP, 12, kept, syn);
+    assert_eq!(flags, "tcp flags set tcp flags | syn");
+    // Bits of two fields.
+    let both = store(raw::IPPROTO_TCP, 12, [0xef, 0xfd], [0x10, 2]);
+    assert_eq!(both, "meta l4proto tcp @th,96,16 set @th,96,16 | 0x1002");
 }
 
 /// The register of an earlier load does not have its old meaning after an expression that may have written it.
