@@ -35,6 +35,8 @@ mod plan;
 mod pod;
 pub mod show;
 mod switches;
+#[cfg(test)]
+mod tests;
 mod trial;
 mod words;
 

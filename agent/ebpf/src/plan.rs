@@ -27,6 +27,10 @@ pub(crate) struct Observed {
     pub(crate) interfaces: Vec<Interface>,
     pub(crate) held: BTreeMap<Hook, Held>,
     pub(crate) routes: Routes,
+    /// True if the kernel has IPv6, so that there may be policy rules for it.
+    pub(crate) has_ipv6: bool,
+    /// True if `lo` has IPv6, so that there may be routes over it.
+    pub(crate) has_ipv6_on_lo: bool,
     pub(crate) switches: Vec<(Switch, bool)>,
     /// The id of the node's namespace in this one.
     pub(crate) node_id: Option<i32>,
@@ -195,9 +199,13 @@ pub(crate) fn plan(desired: &Desired, observed: &Observed) -> Result<Vec<Change>
         }
     }
     // Routes before rules, so that no packet is looked up in an empty table.
-    let wanted: Vec<_> = desired.families().iter().map(|f| routing(*f)).collect();
+    // Without IPv6 on `lo` there are no packets to route there, and the kernel refuses the route.
+    let families = desired.families().iter().copied();
+    let families = families.filter(|f| *f == AddressFamily::V4 || observed.has_ipv6);
+    let wanted: Vec<_> = families.map(routing).collect();
     for (route, _) in &wanted {
-        if !observed.routes.has_route(route) {
+        let is_possible = route.family() == AddressFamily::V4 || observed.has_ipv6_on_lo;
+        if is_possible && !observed.routes.has_route(route) {
             changes.push(Change::AddRoute(route.clone()));
         }
     }

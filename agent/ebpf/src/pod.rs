@@ -15,7 +15,7 @@ use std::collections::btree_map::Entry;
 use std::path::{Path, PathBuf};
 use weir_ambient::Redirect;
 use weir_bpf::{Map, Program};
-use weir_cni::redirection::{Sandbox, refuse_host};
+use weir_cni::redirection::{Sandbox, has_ipv6, has_ipv6_on_lo, refuse_host};
 use weir_netlink::route::Routing;
 use weir_netlink::{Error, InForce, Netns, Result};
 
@@ -299,6 +299,8 @@ impl<'a> Pod<'a> {
                 .held(|index| interfaces.iter().any(|i| i.index == index))?,
             interfaces,
             routes: Routes::read(&routing)?,
+            has_ipv6: has_ipv6(),
+            has_ipv6_on_lo: has_ipv6_on_lo(&routing.addresses()?),
             switches: switches.into_iter().collect::<Result<_>>()?,
             node_id: node_id.flatten(),
             node: maps::node(&self.folder)?,

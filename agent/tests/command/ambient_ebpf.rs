@@ -217,6 +217,54 @@ fn applied_verified_changed_back_to_netfilter_and_cleaned() {
     assert_eq!(std::fs::read_dir(pods).unwrap().count(), 0);
 }
 
+/// As with rules, there is then no route of IPv6, and it is missing as soon as `lo` has IPv6 again.
+#[test]
+fn a_pod_may_disable_ipv6() {
+    let Some(scene) = Scene::new() else { return };
+    if !weir_cni::redirection::has_ipv6() {
+        return lacks::skip("disable IPv6", "every", "this kernel has none");
+    }
+    let disable = |value: u8| {
+        for name in ["all", "lo"] {
+            let key = format!("net.ipv6.conf.{name}.disable_ipv6={value}");
+            inside(&scene.netns, "sysctl", &["-qw", &key]);
+        }
+    };
+    let routes = || inside(&scene.netns, "ip", &["-6", "route", "show", "table", "all"]);
+    let ebpf = ["--engine", "ebpf"];
+    let is_in_sync = || {
+        let verify = scene.ambient("verify", &ebpf);
+        assert_eq!(verify.code, 0, "{verify:?}");
+    };
+    disable(1);
+    let dry = scene.ambient("apply", &["--engine", "ebpf", "--dry-run"]);
+    let applied = scene.ambient("apply", &ebpf);
+    assert_eq!(
+        (applied.code, &applied.stdout),
+        (0, &dry.stdout),
+        "{applied:?}"
+    );
+    is_in_sync();
+    disable(0);
+    let verify = scene.ambient("verify", &ebpf);
+    assert_eq!(verify.code, 1, "{verify:?}");
+    assert!(verify.stdout.contains("route local ::/0"), "{verify:?}");
+    let healed = scene.ambient("apply", &ebpf);
+    assert_eq!(
+        (healed.code, healed.stdout.lines().count()),
+        (0, 1),
+        "{healed:?}"
+    );
+    assert!(routes().contains("table 100"), "{}", routes());
+    is_in_sync();
+    disable(1);
+    is_in_sync();
+    let clean = scene.run(&["clean", "ambient", "--netns", &path(&scene.netns)]);
+    assert_eq!(clean.code, 0, "{clean:?}");
+    let rules = inside(&scene.netns, "ip", &["-6", "rule"]);
+    assert!(!rules.contains("0x111"), "{rules}");
+}
+
 /// The kernel looks up packets that programs send to `lo` in that policy rule.
 #[test]
 fn a_policy_rule_that_leads_packets_past_the_programs_is_a_conflict() {

@@ -163,6 +163,47 @@ fn by_ebpf_routing_that_another_program_deletes_comes_back_at_once() {
     assert_eq!(counted(), 2);
 }
 
+/// Before it is enrolled and afterwards; the route of IPv6 is there while `lo` has IPv6.
+#[test]
+fn by_ebpf_a_pod_may_disable_ipv6() {
+    let Some(mounted) = mount() else { return };
+    let Some(sandbox) = Sandbox::of("without-ipv6") else {
+        return;
+    };
+    if !weir_cni::redirection::has_ipv6() {
+        return lacks::skip("disable IPv6", "every", "this kernel has none");
+    }
+    let scene = Scene::new();
+    scene.put("without-ipv6", &sandbox);
+    let routing = Routing::open_in(sandbox.netns()).unwrap();
+    routing.add_veth("eth0", "veth0", &scene.host).unwrap();
+    let disable = |value: u8| {
+        for name in ["all", "lo"] {
+            let key = format!("net.ipv6.conf.{name}.disable_ipv6={value}");
+            sandbox.tool("sysctl", &["-qw", &key]);
+        }
+    };
+    let routes = || sandbox.tool("ip", &["-6", "route", "show", "table", "all"]);
+    let rules = || sandbox.tool("ip", &["-6", "rule"]);
+    disable(1);
+    let agent = scene.start(&[
+        ("WEIR_AMBIENT_ENGINE", "ebpf"),
+        ("WEIR_BPFFS", mounted.path().to_str().unwrap()),
+        ("AMBIENT_IPV6", "true"),
+        ("WEIR_VERIFY_INTERVAL", "1"),
+    ]);
+    let _ztunnel = scene.ztunnel();
+    agent.until("enrolled", || states(&agent, "enrolled") == 1);
+    assert!(rules().contains("lookup 100"), "{}", rules());
+    disable(0);
+    agent.until("the route", || routes().contains("table 100"));
+    disable(1);
+    sandbox.tool("ip", &["-6", "rule", "del", "table", "100"]);
+    agent.until("the rule is back", || rules().contains("lookup 100"));
+    agent.until("enrolled", || states(&agent, "enrolled") == 1);
+    assert!(!routes().contains("table 100"), "{}", routes());
+}
+
 /// The kernel reports none of these changes, and the periodic comparison would be too late. After each repair a connection proves that the
 /// programs capture.
 #[test]
@@ -179,6 +220,10 @@ fn by_ebpf_programs_that_another_one_detaches_or_replaces_come_back_at_once() {
     give(host, "veth0", "10.98.0.1/24");
     give(netns, "eth0", "10.98.0.2/24");
     route(netns, "0.0.0.0/0", (Some("10.98.0.1"), "eth0"));
+    // Otherwise each proof would wait for the answer of the gateway, which may come too late.
+    let neighbour = "neighbour add 10.98.0.1 lladdr 02:00:00:00:00:01 dev eth0 nud permanent";
+    let words: Vec<&str> = neighbour.split(' ').collect();
+    sandbox.tool("ip", &words);
     let agent = scene.start(&[
         ("WEIR_AMBIENT_ENGINE", "ebpf"),
         ("WEIR_BPFFS", mounted.path().to_str().unwrap()),

@@ -15,13 +15,20 @@ pub(super) fn possible<'a>(desired: &'a Compiled, addresses: &[Address]) -> Cow<
     if !has_ipv6() {
         return Cow::Owned(without_ipv6(desired));
     }
-    let loopback = IpAddr::from(Ipv6Addr::LOCALHOST);
-    let on_lo = |a: &Address| a.index == LOOPBACK_IFINDEX && a.net.addr() == loopback;
     // A sidecar's redirection over IPv6 needs its own IPv6 address, and must fail if that is not possible.
-    match desired.scheme() == &SIDECAR || addresses.iter().any(on_lo) {
+    match desired.scheme() == &SIDECAR || has_ipv6_on_lo(addresses) {
         true => Cow::Borrowed(desired),
         false => Cow::Owned(without_routes_of_ipv6(desired)),
     }
+}
+
+/// True if `lo` has IPv6 in a namespace with these addresses. Otherwise the kernel refuses IPv6 routes over it: see
+/// `net.ipv6.conf.lo.disable_ipv6`.
+#[must_use]
+pub fn has_ipv6_on_lo(addresses: &[Address]) -> bool {
+    let loopback = IpAddr::from(Ipv6Addr::LOCALHOST);
+    let is_it = |a: &Address| a.index == LOOPBACK_IFINDEX && a.net.addr() == loopback;
+    addresses.iter().any(is_it)
 }
 
 /// Removes IPv6 routes, for an `lo` without IPv6: it is switched off (`net.ipv6.conf.lo.disable_ipv6`), or `lo` is down.

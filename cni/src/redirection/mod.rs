@@ -38,7 +38,7 @@ mod write;
 pub use change::{Change, Difference};
 pub use choice::{AppliedRedirection, InUse};
 pub use failure::Failure;
-pub use families::has_ipv6;
+pub use families::{has_ipv6, has_ipv6_on_lo};
 pub use fingerprint::{Fingerprint, FingerprintReader, ROUTING_GROUPS};
 pub use routing::RTPROT_WEIR;
 pub(crate) use routing::WEIR;

@@ -9,7 +9,7 @@ use super::programs::NodeRole;
 use crate::hook::{Detached, Direction, Held, Hook};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use weir_netlink::route::{PolicyRule, Route};
+use weir_netlink::route::{AddressFamily, PolicyRule, Route};
 use weir_netlink::{Error, Result};
 
 /// The names of the programs.
@@ -28,6 +28,8 @@ pub(super) struct Observed {
     pub(super) contents: Contents,
     /// The current values of the sysctls that may have to change.
     pub(super) sysctls: BTreeMap<String, u32>,
+    /// True if `lo` has IPv6, so that there may be routes over it.
+    pub(super) has_ipv6_on_lo: bool,
     pub(super) routes: Vec<Route>,
     pub(super) rules: Vec<PolicyRule>,
     pub(super) has_other_layout: bool,
@@ -95,9 +97,12 @@ pub(super) fn plan_proxy(
         }
     }
     let wanted = routing(has_ipv6);
+    // A proxy with an address of IPv6 needs the route, and this must fail if that is not possible.
+    let has_ipv6 = observed.has_ipv6_on_lo || proxy.addresses.iter().any(IpAddr::is_ipv6);
+    let is_possible = |route: &Route| route.family() == AddressFamily::V4 || has_ipv6;
     // Routes before rules, so that no packet is looked up in an empty table.
     for (route, _) in &wanted {
-        if !observed.routes.iter().any(|r| r.same_effect(route)) {
+        if is_possible(route) && !observed.routes.iter().any(|r| r.same_effect(route)) {
             changes.push(Change::AddRoute(route.clone()));
         }
     }

@@ -16,6 +16,7 @@ use crate::{clsact, cookie};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use weir_bpf::Program;
+use weir_cni::redirection::has_ipv6_on_lo;
 use weir_netlink::route::Routing;
 use weir_netlink::{Error, Netns, Result};
 
@@ -88,7 +89,9 @@ impl<'a> Space<'a> {
             let mut may_be_loose: BTreeSet<u32> = ports.map(|link| link.index).collect();
             let links = links.into_iter().map(|link| (link.index, link.name));
             let links: BTreeMap<u32, String> = links.collect();
-            let addresses = routing.addresses()?.into_iter();
+            let addresses = routing.addresses()?;
+            let has_ipv6_on_lo = has_ipv6_on_lo(&addresses);
+            let addresses = addresses.into_iter();
             let own = addresses.filter(|a| a.net.addr().is_ipv4());
             may_be_loose.extend(own.map(|a| a.index));
             let mut sysctls = BTreeMap::new();
@@ -118,6 +121,7 @@ impl<'a> Space<'a> {
                 maps: contents::ids(maps)?,
                 contents: contents::contents(&self.folder)?,
                 sysctls,
+                has_ipv6_on_lo,
                 routes,
                 rules,
                 obsolete: contents::obsolete(&self.folder)?,

@@ -1,7 +1,7 @@
 //! Capture of IPv4 alone on a node with both families.
 
 use crate::ebpf::{answer, applied, bpffs, builds, web};
-use crate::scene::{OUTSIDE, POD, PROXY, Scene, Servers, inside};
+use crate::scene::{OUTSIDE, POD, PROXY, Scene, Servers, inside, set};
 use crate::{carrier, each, up};
 use weir_cni::compile::Engine;
 use weir_netfilter::ipset::IpsetEngine;
@@ -125,6 +125,41 @@ fn without_ipv6_programs_make_nothing_of_it() {
         let text: Vec<String> = steps.host.iter().map(ToString::to_string).collect();
         let v6 = inside(POD, true).to_string();
         assert!(text.iter().any(|line| line.contains(&v6)), "{text:?}");
+        ebpf::remove(&scene.node, &bpffs(&mounted), Some(&config)).unwrap();
+    }
+}
+
+/// The proxy needs IPv6 only if it has an address of it.
+// matrix: every
+#[test]
+fn a_proxy_of_ipv4_may_disable_ipv6() {
+    for (scene, mounted) in builds() {
+        let _servers = Servers::start(&scene);
+        let dual = scene.config(&[(PROXY, 1)], "");
+        let mut config = dual.clone();
+        let pods = config.pods.iter_mut().map(|pod| &mut pod.addresses);
+        let proxies = config.proxies.iter_mut();
+        for addresses in pods.chain(proxies.map(|proxy| &mut proxy.addresses)) {
+            addresses.retain(std::net::IpAddr::is_ipv4);
+        }
+        for name in ["all", "lo"] {
+            set(&scene.proxy, &format!("ipv6/conf/{name}/disable_ipv6"), "1");
+        }
+        applied(&scene, &mounted, &config);
+        assert_eq!(
+            answer(&scene.pod, web(OUTSIDE, false)),
+            "outbound|outside|x"
+        );
+        let error = ebpf::apply(&dual, &scene.node, &bpffs(&mounted)).unwrap_err();
+        assert!(error.to_string().contains("::"), "{error}");
+        for name in ["all", "lo"] {
+            set(&scene.proxy, &format!("ipv6/conf/{name}/disable_ipv6"), "0");
+        }
+        let change = ebpf::compare(&config, &scene.node, &bpffs(&mounted)).unwrap();
+        let steps: Vec<String> = change.steps.proxy.iter().map(|s| s.to_string()).collect();
+        assert_eq!(steps.len(), 1, "{steps:?}");
+        assert!(steps[0].contains("route local ::/0"), "{steps:?}");
+        applied(&scene, &mounted, &config);
         ebpf::remove(&scene.node, &bpffs(&mounted), Some(&config)).unwrap();
     }
 }
