@@ -114,7 +114,13 @@ fn run(netns: &Netns, a: &LiveArgs) -> Result<u8, Failure> {
         Ok(programs) => (programs, None),
         Err(why) => (None, Some(why)),
     };
-    let count = |of: Direction| programs.as_ref()?.captured(of == Direction::Dns);
+    let count = |of: Direction| {
+        let pod = programs.as_ref()?;
+        match of {
+            Direction::Inbound => pod.captured_inbound(),
+            Direction::Outbound | Direction::Dns => pod.captured(of == Direction::Dns),
+        }
+    };
     let counted: Counted<'_> = &count;
     let plan = Plan {
         destinations: a.to.clone(),
@@ -122,6 +128,11 @@ fn run(netns: &Netns, a: &LiveArgs) -> Result<u8, Failure> {
         all: true,
         caller: caller.as_ref(),
         counted: programs.is_some().then_some(counted),
+        // If that is unknown, a refused connection does not prove that others are not captured.
+        passes: caller
+            .as_ref()
+            .zip(programs.as_ref())
+            .is_some_and(|(caller, pod)| pod.lets_pass(caller).unwrap_or(true)),
         ..Plan::default()
     };
     let proof = prove(netns, &plan).map_err(Failure::unknown)?;

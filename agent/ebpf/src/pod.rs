@@ -226,9 +226,28 @@ impl<'a> Pod<'a> {
     /// Returns the number of the pod's outbound connections, or of its DNS packets, that were captured; `None`: it cannot be read.
     #[must_use]
     pub fn captured(&self, dns: bool) -> Option<u64> {
-        let of = if dns { Count::Dns } else { Count::Outbound };
+        self.counted(if dns { Count::Dns } else { Count::Outbound })
+    }
+
+    /// Returns the number of connections to the pod that were captured; `None`: it cannot be read.
+    #[must_use]
+    pub fn captured_inbound(&self) -> Option<u64> {
+        self.counted(Count::Inbound)
+    }
+
+    fn counted(&self, of: Count) -> Option<u64> {
         let counters = self.counters()?;
         counters.get(of as usize).map(|(_, count)| *count)
+    }
+
+    /// True if the programs let connections of processes in this namespace pass: it is the node's.
+    ///
+    /// # Errors
+    /// The namespace of the pod or the pinned map cannot be read.
+    pub fn lets_pass(&self, caller: &Netns) -> Result<bool> {
+        let passes = maps::node(&self.folder)?.and_then(|node| node.id);
+        let id = self.netns.run(|| Routing::open()?.nsid(caller))??;
+        Ok(passes.is_some() && passes == id)
     }
 
     /// Returns the counters of the pod's programs; `None` without programs, or if they cannot be read.

@@ -15,7 +15,19 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// `NUD_INCOMPLETE`, and `NUD_FAILED` (`linux/neighbour.h`).
 const UNRESOLVED: u16 = 0x01 | 0x20;
 
-/// Judges a connection by the counter; `before` is its value before the connection was opened.
+/// Why the answer is unknown without the counters.
+pub(crate) const UNREAD: &str = "the counters of the programs cannot be read";
+
+/// A connection that a program captured.
+pub(crate) fn captured(check: Check, is_accepted: bool) -> Check {
+    let reason = match is_accepted {
+        true => "captured by a program",
+        false => "captured by a program; nothing listens there: the proxy is not ready",
+    };
+    check.answered(Answer::Yes, reason)
+}
+
+/// Judges a connection from the pod by the counter; `before` is its value before the connection was opened.
 pub(crate) fn judge(
     check: Check,
     begun: Option<Begun>,
@@ -25,31 +37,26 @@ pub(crate) fn judge(
     let deadline = Instant::now() + PATIENCE;
     let is_captured = loop {
         let Some((now, before)) = counted(check.direction).zip(before) else {
-            let why = "the counters of the programs cannot be read";
-            return check.answered(Answer::Unknown, why);
+            return check.answered(Answer::Unknown, UNREAD);
         };
         if now > before || Instant::now() >= deadline {
             break now > before;
         }
         std::thread::sleep(PAUSE);
     };
-    match (is_captured, begun) {
-        (true, Some(Begun::Accepted)) => check.answered(Answer::Yes, "captured by a program"),
-        (true, _) => check.answered(
-            Answer::Yes,
-            "captured by a program; nothing listens there: the proxy is not ready",
+    if is_captured {
+        return captured(check, begun == Some(Begun::Accepted));
+    }
+    match is_unresolved(check.family) {
+        Ok(true) => check.answered(
+            Answer::Unknown,
+            "the next hop does not tell its hardware address, so that nothing left the pod",
         ),
-        (false, _) => match is_unresolved(check.family) {
-            Ok(true) => check.answered(
-                Answer::Unknown,
-                "the next hop does not tell its hardware address, so that nothing left the pod",
-            ),
-            Ok(false) => check.answered(
-                Answer::No,
-                "no program captured it: it leaves for the address that was asked for",
-            ),
-            Err(e) => check.answered(Answer::Unknown, e.to_string()),
-        },
+        Ok(false) => check.answered(
+            Answer::No,
+            "no program captured it: it leaves for the address that was asked for",
+        ),
+        Err(e) => check.answered(Answer::Unknown, e.to_string()),
     }
 }
 

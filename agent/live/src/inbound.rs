@@ -1,6 +1,8 @@
 //! Connections to the pod.
 
+use crate::Counted;
 use crate::connection::{Begun, Connection, reserve};
+use crate::counted::{UNREAD, captured};
 use crate::proof::{Answer, Check, Direction, Landed};
 use crate::tracking::Tracking;
 use std::io;
@@ -14,7 +16,7 @@ use weir_netlink::route::AddressFamily;
 const PATIENCE: Duration = Duration::from_millis(1500);
 
 /// One connection to the pod.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub(crate) struct Inbound<'a> {
     pub(crate) family: AddressFamily,
     /// The pod's address.
@@ -24,6 +26,8 @@ pub(crate) struct Inbound<'a> {
     pub(crate) expected: u16,
     /// Connection tracking recorded an earlier connection in this namespace, so it records one that arrives.
     pub(crate) tracks: bool,
+    /// The counters of the programs that redirect, and whether these may let connections of the caller pass.
+    pub(crate) programs: Option<(Counted<'a>, bool)>,
 }
 
 impl Inbound<'_> {
@@ -46,6 +50,11 @@ impl Inbound<'_> {
             }
         };
         let to = SocketAddr::new(self.pod, port);
+        let counted = || {
+            self.programs
+                .and_then(|(counted, _)| counted(Direction::Inbound))
+        };
+        let before = counted();
         let made = caller.run(|| {
             let connection = Connection::begin(Transport::Tcp, to, &[])?;
             let begun = connection.answer(PATIENCE)?;
@@ -70,18 +79,31 @@ impl Inbound<'_> {
         };
         let found = conntrack.begun(&is_it);
         let reports = conntrack.reports();
+        let count = before.zip(counted());
         drop(held);
         match found {
+            // Connection tracking need not see what programs redirect, and the kernel need not have it.
+            found if self.programs.is_some() => {
+                let entry = found.ok().flatten();
+                self.judge(check, entry, (begun, count), connection.from)
+            }
             Ok(None) if begun != Begun::Accepted && !reports => check.answered(
                 Answer::Unknown,
                 "the kernel reports no connections: set net.netfilter.nf_conntrack_events to 1",
             ),
-            Ok(entry) => self.judge(check, entry, begun, connection.from),
+            Ok(entry) => self.judge(check, entry, (begun, None), connection.from),
             Err(e) => check.answered(Answer::Unknown, e.to_string()),
         }
     }
 
-    fn judge(self, check: Check, entry: Option<Entry>, begun: Begun, from: SocketAddr) -> Check {
+    /// `count` has the counter of the programs before and after.
+    fn judge(
+        self,
+        check: Check,
+        entry: Option<Entry>,
+        (begun, count): (Begun, Option<(u64, u64)>),
+        from: SocketAddr,
+    ) -> Check {
         let landed = |landed| Check {
             landed: Some(landed),
             ..check.clone()
@@ -90,28 +112,41 @@ impl Inbound<'_> {
         if let Some(at) = redirected {
             return check.redirected(at, self.local, begun == Begun::Refused);
         }
+        // A program that captures it without a listener drops it.
+        if begun != Begun::Refused && count.is_some_and(|(before, now)| now > before) {
+            return captured(check, begun == Begun::Accepted);
+        }
         // The socket bound to this port does not listen, so only a transparent listener can have accepted.
         if begun == Begun::Accepted {
             let reason = "accepted by a transparent listener";
             return landed(Landed::Transparent).answered(Answer::Yes, reason);
         }
+        let of_node = |check: Check, source: IpAddr| {
+            let reason = format!(
+                "the node sent it from {source}, as probes, which are let through: give a caller in another pod"
+            );
+            check.answered(Answer::Unknown, reason)
+        };
         match entry {
             Some(entry) if entry.original.source.ip() != from.ip() => {
-                let source = entry.original.source.ip();
-                check.answered(
-                    Answer::Unknown,
-                    format!(
-                        "the node sent it from {source}, as probes, which are let through: give a caller \
-                         in another pod"
-                    ),
-                )
+                of_node(check, entry.original.source.ip())
+            }
+            _ if begun == Begun::Refused && self.programs.is_some_and(|(_, passes)| passes) => {
+                of_node(check, from.ip())
             }
             Some(entry) if begun == Begun::Refused => landed(Landed::At(entry.lands_at()))
                 .answered(Answer::No, "not redirected: the pod itself refused it"),
+            None if begun == Begun::Refused && self.programs.is_some() => check.answered(
+                Answer::No,
+                "not redirected: it was refused, and no program captured it",
+            ),
             None if begun == Begun::Refused && !self.tracks => check.answered(
                 Answer::No,
                 "not redirected: it was refused, and the pod tracks no connections, which redirection needs",
             ),
+            _ if self.programs.is_some() && count.is_none() => {
+                check.answered(Answer::Unknown, UNREAD)
+            }
             Some(_) => check.answered(Answer::Unknown, "it arrived in the pod and was dropped"),
             None => check.answered(Answer::Unknown, "it did not arrive in the pod"),
         }

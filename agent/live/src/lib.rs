@@ -12,8 +12,8 @@
 //! listens, accepts or cooperates. A running proxy sees one connection that is reset immediately.
 //!
 //! Redirection by eBPF programs is not visible to connection tracking. If the caller can read how many connections the
-//! programs have captured ([`Plan::counted`]), outbound connections are judged by that counter before and after. Connections
-//! that the pod opens within the same milliseconds are counted as well.
+//! programs have captured ([`Plan::counted`]), connections are judged by that counter before and after. Other connections of the
+//! pod within the same time are counted as well: milliseconds, or 1.5 s for an inbound connection that nothing answers.
 //!
 //! # What is proved
 //!
@@ -28,7 +28,8 @@
 //! # What is not proved
 //!
 //! In ambient mode, connections from the node to pods are let through as kubelet probes. If the node changed the source
-//! address of the caller, a connection that is not redirected proves nothing: the answer is unknown. The answer is also
+//! address of the caller, or programs let its connections pass, a connection that is not redirected proves nothing: the answer is
+//! unknown. The answer is also
 //! unknown if a documentation address accepts although connection tracking has no entry (an eBPF program without a known
 //! counter), if the kernel cannot list connections, and if a connection did not arrive. Unknown is never reported as yes.
 #![forbid(unsafe_code)]
@@ -81,6 +82,8 @@ pub struct Plan<'a> {
     pub caller: Option<&'a Netns>,
     /// Counters of the eBPF programs that redirect. `None`: connection tracking is used.
     pub counted: Option<Counted<'a>>,
+    /// True if the programs may let connections of `caller` pass, as those of the node.
+    pub passes: bool,
 }
 
 impl Default for Plan<'_> {
@@ -96,6 +99,7 @@ impl Default for Plan<'_> {
             all: false,
             caller: None,
             counted: None,
+            passes: false,
         }
     }
 }
@@ -182,6 +186,7 @@ fn with(plan: &Plan<'_>, conntrack: &mut dyn Tracking) -> Result<Vec<Check>> {
                 local: &local,
                 expected: plan.inbound,
                 tracks,
+                programs: plan.counted.map(|counted| (counted, plan.passes)),
             };
             checks.push(inbound.check(conntrack, caller));
         }
@@ -199,6 +204,7 @@ fn reaches_far(ip: &IpAddr) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicU64, Ordering};
     use weir_netfilter::conntrack::{Entry, Tuple};
     use weir_netlink::Error;
     use weir_netlink::route::Route;
@@ -264,6 +270,78 @@ mod tests {
             assert_eq!(check.answer, Answer::Unknown, "{check}");
             assert!(check.reason.contains("nf_conntrack_netlink"), "{check}");
             assert_eq!(check.landed, None, "{check}");
+        }
+    }
+
+    /// The kernel's connection tracking shows nothing of them.
+    #[test]
+    fn a_connection_to_a_pod_is_judged_by_what_programs_count() {
+        let _ = weir_testing::namespace_or_skip!();
+        let (pod, caller) = pod_and_caller();
+        let total = AtomicU64::new(0);
+        let counts = |_| Some(total.fetch_add(1, Ordering::Relaxed));
+        let (rests, unread) = (|_| Some(7), |_| None);
+        let is_dropped = || {
+            let tables = "add table ip t; add chain ip t c { type filter hook input priority 0; }";
+            let rules = format!("{tables}; add rule ip t c meta l4proto tcp drop");
+            let run = std::process::Command::new("nft").arg(rules).status();
+            run.is_ok_and(|status| status.success())
+        };
+        let inbound = |counted: Counted<'_>, passes| {
+            let plan = Plan {
+                caller: Some(&caller),
+                counted: Some(counted),
+                passes,
+                ..Plan::default()
+            };
+            let checks = pod.run(|| with(&plan, &mut Blind)).unwrap().unwrap();
+            checks.into_iter().last().unwrap()
+        };
+        // Nothing captures it: the pod refuses it.
+        for (counted, passes, answer, words) in [
+            (
+                &counts as Counted<'_>,
+                false,
+                Answer::No,
+                "no program captured it",
+            ),
+            (&rests, false, Answer::No, "no program captured it"),
+            (
+                &rests,
+                true,
+                Answer::Unknown,
+                "give a caller in another pod",
+            ),
+            (
+                &unread,
+                true,
+                Answer::Unknown,
+                "give a caller in another pod",
+            ),
+        ] {
+            let check = inbound(counted, passes);
+            assert_eq!(
+                (check.direction, check.answer),
+                (Direction::Inbound, answer),
+                "{check}"
+            );
+            assert!(check.reason.contains(words), "{check}");
+        }
+        if !pod.run(is_dropped).unwrap() {
+            return println!("skipped: nothing drops packets without nft");
+        }
+        for (counted, answer, words) in [
+            (&counts as Counted<'_>, Answer::Yes, "nothing listens there"),
+            (&rests, Answer::Unknown, "did not arrive"),
+            (&unread, Answer::Unknown, "cannot be read"),
+        ] {
+            let check = inbound(counted, false);
+            assert_eq!(
+                (check.direction, check.answer),
+                (Direction::Inbound, answer),
+                "{check}"
+            );
+            assert!(check.reason.contains(words), "{check}");
         }
     }
 

@@ -130,6 +130,48 @@ fn a_pod_of_ambient_mode_is_proved_by_a_caller_in_another_pod() {
     }
 }
 
+/// The node's connections pass; those of others are dropped without a listener, which counts as captured.
+#[test]
+fn connections_to_a_pod_that_programs_redirect_are_proved_by_a_caller_in_another_pod() {
+    let Some(mounted) = ebpf::mount() else { return };
+    let Some(lab) = lab() else { return };
+    let (netns, bpffs) = (lab.netns(Place::Pod), ebpf::bpffs(&mounted));
+    let (node, other) = (lab.netns(Place::Client), lab.netns(Place::Server));
+    let pod = weir_ebpf::Pod::of(netns, &bpffs).expect("a pod");
+    let pod = pod.beside(node);
+    pod.apply(&wanted(true, &json!({}))).expect("applied");
+    let counted = |of: Direction| match of {
+        Direction::Inbound => pod.captured_inbound(),
+        _ => pod.captured(of == Direction::Dns),
+    };
+    let inbound = |caller: &weir_netlink::Netns| {
+        let plan = Plan {
+            caller: Some(caller),
+            counted: Some(&counted),
+            passes: pod.lets_pass(caller).expect("read"),
+            ..Plan::default()
+        };
+        let mut checks = prove(netns, &plan).expect("entered").checks;
+        checks.retain(|check| check.direction == Direction::Inbound);
+        assert_eq!(checks.len(), lab.families().len());
+        checks
+    };
+    let expect = |caller, answer, words: &str| {
+        for check in inbound(caller) {
+            assert_eq!(check.answer, answer, "{check}");
+            assert!(check.reason.contains(words), "{check}");
+        }
+    };
+    expect(node, Answer::Unknown, "give a caller in another pod");
+    expect(other, Answer::Yes, "nothing listens there");
+    let stage = Stage::ambient(&lab).expect("all listeners");
+    expect(other, Answer::Yes, "captured by a program");
+    drop(stage);
+    let ingress = json!({ "ingress_mode": true });
+    pod.apply(&wanted(true, &ingress)).expect("applied");
+    expect(other, Answer::No, "no program captured it");
+}
+
 /// Conntrack has no entry of such a connection.
 #[test]
 fn a_pod_that_programs_redirect_is_proved_by_what_they_count() {
