@@ -220,14 +220,7 @@ fn a_table_that_fails_takes_the_others_back() {
     }
     run(&ns, XtFamily::Ip6, "-t nat -A OUTPUT -j ACCEPT");
     tool(&ns, "ip", &["link", "set", "lo", "up"], "").unwrap();
-    let send = || {
-        ns.run(|| {
-            let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-            let _ = socket.send_to(b"x", "127.0.0.1:9");
-        })
-        .unwrap();
-    };
-    send();
+    ns.run(|| refused_datagram(1)).unwrap();
     let before = both(&ns);
     assert!(
         before.contains("-A OUTPUT -d 127.0.0.0/8") && !before.contains("[0:0] -A OUTPUT -d"),
@@ -259,11 +252,7 @@ fn counted() -> Option<(Netns, String)> {
     let ns = Netns::create().ok()?;
     run(&ns, XtFamily::Ip, "-t mangle -A OUTPUT -d 127.0.0.0/8");
     tool(&ns, "ip", &["link", "set", "lo", "up"], "").unwrap();
-    ns.run(|| {
-        let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-        let _ = socket.send_to(b"x", "127.0.0.1:9");
-    })
-    .unwrap();
+    ns.run(|| refused_datagram(1)).unwrap();
     let counted = foreign(&ns);
     assert!(!counted.starts_with("[0:0]"), "{counted}");
     Some((ns, counted))

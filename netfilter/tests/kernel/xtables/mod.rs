@@ -4,6 +4,8 @@ mod extensions;
 use weir_testing::rights;
 
 use crate::common::tool;
+use std::net::UdpSocket;
+use std::time::Duration;
 use weir_netfilter::xtables::{Script, Snapshot, XtEngine, XtFamily};
 use weir_netlink::Netns;
 
@@ -78,6 +80,19 @@ pub fn plain(text: &str) -> String {
             _ => format!("{l}\n"),
         })
         .collect()
+}
+
+/// Sends a datagram of this many bytes to a closed port of the calling thread's namespace, and waits until the kernel's refusal
+/// arrives: afterwards, no packet of it can change a counter.
+pub fn refused_datagram(length: usize) {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.connect("127.0.0.1:9").unwrap();
+    socket
+        .set_read_timeout(Some(Duration::from_secs(60)))
+        .unwrap();
+    socket.send(&vec![7; length]).unwrap();
+    let refused = socket.recv(&mut [0]).unwrap_err();
+    assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused);
 }
 
 /// Calls `f` with an engine in the namespace.
