@@ -258,18 +258,13 @@ fn a_full_set_says_so() {
 fn a_set_that_a_rule_names_is_replaced_under_it_and_not_destroyed() {
     let ns = namespace_or_skip!();
     load(&ns, "create s hash:ip\nadd s 10.0.0.1\n");
-    let rule = [
-        "-A",
-        "OUTPUT",
-        "-m",
-        "set",
-        "--match-set",
-        "s",
-        "dst",
-        "-j",
-        "DROP",
-    ];
-    tool(&ns, "iptables-legacy", &rule, "").unwrap();
+    let legacy = |args: &str| {
+        // Another program of the machine may hold the lock of the tools.
+        let args = format!("-w 60 {args}");
+        let args: Vec<&str> = args.split(' ').collect();
+        tool(&ns, "iptables-legacy", &args, "").unwrap()
+    };
+    legacy("-A OUTPUT -m set --match-set s dst -j DROP");
     engine(&ns, |e| {
         says(&e.destroy("s").unwrap_err(), "IPSET_ERR_BUSY", &["rule"]);
         assert_eq!(e.headers(Some("s")).unwrap()[0].references, 1);
@@ -289,7 +284,7 @@ fn a_set_that_a_rule_names_is_replaced_under_it_and_not_destroyed() {
             &["set s"],
         );
     });
-    let rules = tool(&ns, "iptables-legacy", &["-S"], "").unwrap();
+    let rules = legacy("-S");
     assert!(rules.contains("--match-set s dst"), "{rules}");
 }
 

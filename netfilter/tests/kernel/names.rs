@@ -94,7 +94,7 @@ fn legacy_chains_of_any_name_hide_nothing() {
     let Some(ns) = pod() else { return };
     let made = ns.run(|| {
         let mut tool = Command::new("iptables-legacy");
-        tool.args(["-t", "nat", "-N"]);
+        tool.args(["-w", "60", "-t", "nat", "-N"]);
         tool.arg(std::ffi::OsStr::from_bytes(b"\xff\xfe"));
         tool.output()
     });

@@ -12,8 +12,22 @@ use weir_netlink::Netns;
 /// The least number of commands that are carried out: older kernels lack types.
 const CARRIED_OUT: usize = 300;
 
+/// The command with a thousand times its timeouts: an entry that ends between two listings makes them differ.
+fn lasting(command: &str) -> String {
+    let mut after = "";
+    let word = |word| {
+        let is_timeout = after == "timeout" && !matches!(word, "0" | "");
+        after = word;
+        match is_timeout && word.bytes().all(|b| b.is_ascii_digit()) {
+            true => format!("{word}000"),
+            false => word.to_owned(),
+        }
+    };
+    command.split(' ').map(word).collect::<Vec<_>>().join(" ")
+}
+
 /// Commands of one file that change something: `0 ipset ...`, without those that use other programs.
-fn commands(text: &str) -> Vec<&str> {
+fn commands(text: &str) -> Vec<String> {
     const LOOK: [&str; 10] = [
         "-T", "test", "-L", "list", "-S", "save", "-h", "help", "-v", "version",
     ];
@@ -24,7 +38,7 @@ fn commands(text: &str) -> Vec<&str> {
             .find(|w| !matches!(*w, "-!" | "-exist" | "-o"));
         !verb.is_none_or(|verb| LOOK.contains(&verb)) && !c.contains(['|', '>', '<', '`', '$', ';'])
     };
-    commands.filter(changes).collect()
+    commands.filter(changes).map(lasting).collect()
 }
 
 /// Of the sets as they are: our listing, and what becomes of it where there are none.
@@ -81,7 +95,7 @@ fn every_command_of_ipsets_own_tests() {
         let file = path.file_name().unwrap().to_string_lossy().into_owned();
         let text = std::fs::read_to_string(&path).unwrap();
         let ns = Netns::create().unwrap();
-        for command in commands(&text) {
+        for command in &commands(&text) {
             let words = format!("cd \"$0\" && exec ipset {command}");
             let folder = output.path().to_str().unwrap();
             if tool(&ns, "sh", &["-c", &words, folder], "").is_err() {
