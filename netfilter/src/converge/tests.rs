@@ -93,10 +93,16 @@ fn fake(events: &[Event]) -> Fake {
     }
 }
 
+/// No event here takes this long: only the number of rounds, or of lost answers, ends a run.
+const LONG: Duration = Duration::from_secs(60);
 const SHORT: Duration = Duration::from_millis(40);
 
-fn run(mut fake: Fake) -> (Result<Vec<u32>>, u32) {
-    let done = converge(&mut fake, SHORT).map(|done| done.ops);
+fn run(fake: Fake) -> (Result<Vec<u32>>, u32) {
+    run_for(LONG, fake)
+}
+
+fn run_for(limit: Duration, mut fake: Fake) -> (Result<Vec<u32>>, u32) {
+    let done = converge(&mut fake, limit).map(|done| done.ops);
     (done, fake.commits)
 }
 
@@ -156,7 +162,7 @@ fn an_error_speaks_for_all_rounds() {
     assert!(error.to_string().contains("1 operations away"), "{error}");
     assert_eq!((error.in_force, commits), (InForce::Yes, ROUNDS));
     let late = vec![Late; 100_000];
-    let error = run(fake(&late)).0.expect_err("not for ever");
+    let error = run_for(SHORT, fake(&late)).0.expect_err("not for ever");
     assert!(matches!(error.kind, ErrorKind::Exhausted(_)), "{error}");
     assert_eq!(error.in_force, InForce::No);
 }

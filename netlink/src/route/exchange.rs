@@ -203,8 +203,12 @@ mod tests {
     }
 
     fn listed(answers: Vec<Answer>) -> (Result<usize>, u32) {
+        listed_within(Duration::from_secs(60), answers)
+    }
+
+    fn listed_within(limit: Duration, answers: Vec<Answer>) -> (Result<usize>, u32) {
         let (mut socket, asked) = script(answers);
-        let attempts = Attempts::begin(Duration::from_millis(50));
+        let attempts = Attempts::begin(limit);
         let attrs = LinkAttrs::default();
         let read = |m: &Message<IfInfoMsg>| m.decode::<LinkAttrs>().map(Some);
         let found = list(
@@ -223,10 +227,10 @@ mod tests {
         let without_end = (1..100_000)
             .map(|seq| vec![done(seq, NLM_F_DUMP_INTR)])
             .collect();
-        let (error, asked) = listed(without_end);
+        let (error, asked) = listed_within(Duration::from_millis(50), without_end);
         let error = error.expect_err("given up");
         assert!(matches!(error.kind, ErrorKind::Exhausted(_)), "{error}");
-        assert!((5..50_000).contains(&asked), "{asked}");
+        assert!(asked < 50_000, "{asked}");
     }
 
     #[test]

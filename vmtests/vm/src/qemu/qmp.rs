@@ -121,6 +121,8 @@ mod tests {
     use super::*;
 
     const SOON: Duration = Duration::from_millis(200);
+    /// What comes at once may be late on a busy machine, as may the end of a connection that another test's child inherited.
+    const LONG: Duration = Duration::from_secs(30);
 
     /// A fake monitor that has sent these lines in advance, whatever the commands will be; returns both ends.
     fn monitor(lines: &[&str]) -> (UnixStream, UnixStream) {
@@ -137,7 +139,7 @@ mod tests {
     #[test]
     fn the_greeting_names_the_version_and_events_are_no_answers() {
         let (stream, _end) = monitor(&[GREETING, r#"{"event": "RESUME"}"#, r#"{"return": {}}"#]);
-        let qmp = Qmp::greet(&stream, SOON).unwrap();
+        let qmp = Qmp::greet(&stream, LONG).unwrap();
         assert_eq!(qmp.version, "7.2.22 Debian");
     }
 
@@ -145,7 +147,7 @@ mod tests {
     fn an_error_is_passed_on_in_qemus_words() {
         let error = r#"{"error": {"class": "GenericError", "desc": "no such thing"}}"#;
         let (stream, _end) = monitor(&[GREETING, error]);
-        let e = Qmp::greet(&stream, SOON).err().unwrap();
+        let e = Qmp::greet(&stream, LONG).err().unwrap();
         assert_eq!(e.reason, "no such thing");
     }
 
@@ -154,9 +156,9 @@ mod tests {
         let (stream, end) = monitor(&[]);
         assert!(Qmp::greet(&stream, SOON).is_err());
         drop(end);
-        let e = Qmp::greet(&stream, SOON).err().unwrap();
+        let e = Qmp::greet(&stream, LONG).err().unwrap();
         assert_eq!(e.reason, "QEMU is gone");
         let (stream, _end) = monitor(&["{"]);
-        assert!(Qmp::greet(&stream, SOON).is_err());
+        assert!(Qmp::greet(&stream, LONG).is_err());
     }
 }
