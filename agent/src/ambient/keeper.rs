@@ -320,6 +320,13 @@ impl Reconciler for Keeper {
             return;
         }
         self.roster.complete();
+        for memory in self.memory.values_mut() {
+            // Its network namespace may not be found, and its addresses may be missing: the next sandbox gets the same or others.
+            let is_enabled = memory.annotation() == Some(Annotation::Enabled);
+            if is_enabled && memory.is_of_earlier_agent() && memory.claimed.is_ok() {
+                memory.probed = memory.addresses();
+            }
+        }
         let (mut all, mut spared) = (BTreeMap::new(), BTreeMap::new());
         let mut memories: Vec<_> = self.memory.iter().collect();
         // If several pods had an address in succession, the one verified last gets it, not one whose network namespace is

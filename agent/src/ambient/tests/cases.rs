@@ -895,3 +895,38 @@ fn what_was_made_for_a_pod_under_the_uid_of_the_one_before_is_removed() {
     assert_eq!(scene.check(), Ok(()));
     assert!(scene.shared.world().rules.is_empty());
 }
+
+/// Its process has ended, and the node was restarted or its rules flushed: probes of the next one would be captured.
+#[test]
+fn an_enrolled_pod_without_a_namespace_has_its_addresses_at_the_host_after_a_restart() {
+    let (mut scene, uid) = Scene::enrolled();
+    scene.publish(1);
+    let netns = scene.shared.world().netns.remove(&*uid).unwrap();
+    scene.shared.world().probes.clear();
+    scene.step(&Step::Restart);
+    scene.work(10);
+    assert_eq!(scene.memory(&uid).state, Some(State::Failed));
+    let probes = scene.shared.world().probes.clone();
+    assert_eq!(
+        probes,
+        [("10.0.0.1".parse().unwrap(), uid.to_string())].into()
+    );
+    // Another pod that surely has the address gets it.
+    if NETNS.is_some() {
+        scene.birth(2);
+        let other = scene.uid(2).unwrap().to_string();
+        scene.hand_over(2, "10.0.0.1");
+        scene.work(10);
+        scene.agent.keeper.round(true);
+        let of_other = [("10.0.0.1".parse().unwrap(), other)].into();
+        assert_eq!(scene.shared.world().probes, of_other);
+        scene.death(2);
+        scene.rest();
+    }
+    scene.shared.world().netns.insert(uid.to_string(), netns);
+    scene.rest();
+    assert_eq!(scene.check(), Ok(()));
+    scene.death(1);
+    scene.rest();
+    assert_eq!(scene.shared.world().probes, [].into());
+}

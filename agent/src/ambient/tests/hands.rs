@@ -148,5 +148,7 @@ impl Probes for Shared {
             let is_expected = all.get(address).is_some_and(|uid| **uid == **of);
             is_expected || spared.contains_key(of.as_str())
         });
+        let all = all.iter().map(|(address, uid)| (*address, uid.to_string()));
+        world.probes.extend(all);
     }
 }
