@@ -338,14 +338,40 @@ impl Memory {
 
     /// Returns its public state; `None` if it is unrelated to the mesh.
     pub(super) fn member(&self) -> Option<Member> {
+        let (state, why) = self.shown()?;
         Some(Member {
             pod: self.reference(),
-            state: self.state?,
+            state,
             since: self.since,
             engine: self.captured.as_ref().and_then(|c| c.engine),
             verified_at: self.verified_at,
             proved: self.proved,
-            why: self.why.as_deref().map(|why| cut(why).into()),
+            why: why.as_deref().map(|why| cut(why).into()),
         })
+    }
+
+    /// Returns its state with the reason. Other nodes choose the protocol by the annotation: a pod is enrolled, or has left, when that
+    /// is written.
+    fn shown(&self) -> Option<(State, Option<String>)> {
+        let to_write = match self.state? {
+            State::Enrolled if self.annotation() != Some(Annotation::Enabled) => {
+                Some((State::Pending, "written"))
+            }
+            State::Leaving if self.why.is_none() && self.annotation().is_some() => {
+                Some((State::Leaving, "removed"))
+            }
+            _ => None,
+        };
+        let Some((state, done)) = to_write else {
+            return Some((self.state?, self.why.clone()));
+        };
+        let pause = match self.writes.pause(self.at) {
+            None => "",
+            Some(_) => {
+                ": it was written more than five times within a minute, and is written again after a pause of at most 30 s"
+            }
+        };
+        let why = format!("its annotation {REDIRECTION} is not {done} yet{pause}");
+        Some((state, Some(why)))
     }
 }

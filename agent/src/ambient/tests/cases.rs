@@ -930,3 +930,59 @@ fn an_enrolled_pod_without_a_namespace_has_its_addresses_at_the_host_after_a_res
     scene.rest();
     assert_eq!(scene.shared.world().probes, [].into());
 }
+
+/// It was shown as enrolled, for as long as the API server did not answer.
+#[test]
+fn a_pod_is_shown_as_enrolled_when_it_is_annotated() {
+    let mut scene = Scene::new();
+    scene.namespace("ambient");
+    scene.work(0);
+    scene.connect();
+    scene.birth(1);
+    scene.work(0);
+    let uid = scene.uid(1).unwrap();
+    let shown = |scene: &mut Scene| {
+        let member = scene.memory(&uid).member().unwrap();
+        (member.state, member.why.unwrap_or_default().to_string())
+    };
+    let done = run(scene.begin());
+    let next = scene.agent.keeper.done(&uid, Ok(done));
+    scene.agent.queue.done(&uid, next, scene.now);
+    let (state, why) = shown(&mut scene);
+    assert_eq!(state, State::Pending);
+    assert!(
+        why.ends_with("ambient.istio.io/redirection is not written yet"),
+        "{why}"
+    );
+    // The pod may start.
+    assert_eq!(scene.agent.keeper.verdict(&uid), Ok(()));
+    scene.work(1);
+    assert_eq!(shown(&mut scene), (State::Enrolled, String::new()));
+    // Another program removes it each time.
+    for _ in 0..10 {
+        scene.step(&Step::Strips(1));
+        scene.work(10);
+    }
+    let (state, why) = shown(&mut scene);
+    assert_eq!(state, State::Pending);
+    assert!(
+        why.contains("not written yet: it was written more than five times"),
+        "{why}"
+    );
+    scene
+        .shared
+        .world()
+        .annotations
+        .insert(uid.to_string(), "enabled".to_owned());
+    scene.publish(1);
+    scene.namespace("none");
+    scene.work(10);
+    let (state, why) = shown(&mut scene);
+    assert_eq!(state, State::Leaving);
+    assert!(
+        why.contains("not removed yet: it was written more than five times"),
+        "{why}"
+    );
+    scene.rest();
+    assert_eq!(scene.check(), Ok(()));
+}
