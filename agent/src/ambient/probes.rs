@@ -24,6 +24,10 @@ use weir_drift::heals::Heals;
 use weir_netlink::Netns;
 use weir_netlink::route::Routing;
 
+/// Pause after a search for foreign rules, as a multiple of its duration: kube-proxy may have thousands of chains and commit
+/// every second.
+const SEARCHES: u32 = 50;
+
 /// The rules of the host. Clones share the state.
 #[derive(Clone)]
 pub(super) struct HostRules(Arc<Shared>);
@@ -77,6 +81,8 @@ struct State {
     /// The first check for foreign rules before those of the host was made. It moves the host's rules to the front in any case, later
     /// checks only if a foreign rule takes packets.
     is_first: bool,
+    /// No search for such rules because of a commit before this time.
+    search_after: Option<Instant>,
     /// Recent moves to the front: another program may do the same with its own rules.
     moves: Heals,
     /// Everything was removed permanently.
@@ -156,7 +162,8 @@ impl HostRules {
         }
     }
 
-    /// Like [`HostRules::heal`] for rules and addresses only, after a commit: does not look for the kubelet or branch ENIs.
+    /// Like [`HostRules::heal`] for rules and addresses only, after a commit: does not look for the kubelet or branch ENIs, and
+    /// for foreign rules unless the last search was a moment ago.
     ///
     /// # Errors
     /// As [`HostRules::heal`].
@@ -255,7 +262,7 @@ impl HostRules {
             }
             let mut changes = host::update(&host, engine, &mut state.in_force)?;
             changes.extend(enis(state)?);
-            if changed.is_none() {
+            if state.is_search_due(changed, Instant::now()) {
                 changes.extend(state.look_ahead(&host, engine)?);
             }
             Ok((engine, changes))
@@ -304,9 +311,22 @@ impl HostRules {
 }
 
 impl State {
+    /// True if foreign rules before those of the host are to be looked for: in each round, and after a commit. Not because the
+    /// addresses of a pod changed.
+    fn is_search_due(&self, changed: Option<&[IpAddr]>, now: Instant) -> bool {
+        match changed {
+            None => true,
+            Some([]) => self.search_after.is_none_or(|after| after <= now),
+            Some(_) => false,
+        }
+    }
+
     /// Looks for foreign rules before those of the host, in the network namespace of this thread. Returns what was changed.
     fn look_ahead(&mut self, host: &Host, engine: Engine) -> weir_netlink::Result<Vec<String>> {
-        let mut found = match host::ahead(host, engine) {
+        let begun = Instant::now();
+        let found = host::ahead(host, engine);
+        self.search_after = Some(Instant::now() + begun.elapsed() * SEARCHES);
+        let mut found = match found {
             Ok(found) => found,
             Err(e) => {
                 self.ahead = Some(format!(

@@ -183,6 +183,28 @@ fn a_foreign_rule_that_takes_probes_first_is_told_until_it_goes() {
     assert!(run(&netns, "nft delete table ip t").status.success());
     rules.heal().unwrap();
     assert_eq!(next(), Some(None));
+    // Commits lead to a search, too, which takes a moment until the next one.
+    let after_commit = |line: &str| {
+        assert!(run(&netns, line).status.success(), "{line}");
+        let until = Instant::now() + std::time::Duration::from_secs(30);
+        while Instant::now() < until {
+            rules.heal_rules().unwrap();
+            if let Some(told) = next() {
+                return told;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        panic!("nothing was told after {line}");
+    };
+    for line in [
+        "nft add table ip t",
+        "nft add chain ip t c { type filter hook output priority -300 ; }",
+    ] {
+        assert!(run(&netns, line).status.success(), "{line}");
+    }
+    let why = after_commit("nft add rule ip t c notrack");
+    assert!(why.is_some_and(|why| why.contains("table ip t chain c: notrack")));
+    assert_eq!(after_commit("nft flush chain ip t c"), None);
 }
 
 /// They were shown as in force.
