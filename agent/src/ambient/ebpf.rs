@@ -6,13 +6,17 @@ use super::settings::AmbientSettings;
 use crate::dataplane::ambient::Ambient;
 use crate::dataplane::programs::Programs;
 use crate::dataplane::{Spent, converge, remove};
-use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weir_cni::log::count;
 use weir_cni::redirection::Visit;
-use weir_core::journal::ambient::By;
+use weir_core::journal::Journal;
+use weir_core::journal::ambient::{By, Event};
 use weir_core::journal::pod::{Cause, Repair};
+use weir_core::pods::Pods;
 use weir_core::sandboxes::place::Processes;
 use weir_core::sandboxes::{Held, Sandboxes};
 use weir_drift::{Attached, Drift};
@@ -20,8 +24,8 @@ use weir_ebpf::{Bpffs, Pod, if_pinned};
 use weir_live::{Direction, Proof};
 use weir_reconcile::Uid;
 
-/// Minimum interval between sweeps for pins of deleted network namespaces.
-const SWEEP: Duration = Duration::from_secs(60);
+/// Delay of a sweep after a pod has left: by then its network namespace is deleted.
+pub(super) const SWEEP: Duration = Duration::from_secs(60);
 
 /// Attaches and removes programs, maps and links of pods.
 pub(super) struct ByPrograms {
@@ -31,7 +35,6 @@ pub(super) struct ByPrograms {
     attached: Attached,
     /// `WEIR_LIVE_PROOF`
     live_proof: bool,
-    swept: Mutex<Option<Instant>>,
 }
 
 fn text(error: impl std::fmt::Display) -> String {
@@ -54,19 +57,55 @@ impl ByPrograms {
             drift,
             attached,
             live_proof: settings.live_proof,
-            swept: Mutex::default(),
         })
     }
+}
 
-    /// Unpins the objects of deleted pods.
-    fn sweep(&self) -> Result<(), String> {
-        let mut swept = self.swept.lock().unwrap_or_else(PoisonError::into_inner);
-        if swept.is_some_and(|last| last.elapsed() < SWEEP) {
-            return Ok(());
+/// Unpins the objects of deleted network namespaces, until the process ends: once for those that an earlier agent left, and whenever a
+/// pod is gone or has other addresses, which a new sandbox gives it. At most once per `pause`.
+pub(super) async fn sweeps(root: PathBuf, pods: Pods, journal: Journal, pause: Duration) {
+    let mut changes = pods.subscribe();
+    let mut before = BTreeSet::new();
+    let (mut is_due, mut told) = (true, None);
+    loop {
+        changes.borrow_and_update();
+        let now = running(&pods);
+        is_due |= !before.is_subset(&now);
+        before = now;
+        if !is_due {
+            match changes.changed().await {
+                Ok(()) => continue,
+                // Pods are no longer watched.
+                Err(_) => return,
+            }
         }
-        *swept = Some(Instant::now());
-        let living = || Processes::of_node().namespaces();
-        self.plane.bpffs.sweep(living).map(drop).map_err(text)
+        tokio::time::sleep(pause).await;
+        let of_thread = root.clone();
+        let swept = tokio::task::spawn_blocking(move || sweep(&of_thread)).await;
+        let failure = swept.unwrap_or_else(|e| Err(text(e))).err();
+        is_due = failure.is_some();
+        if let Some(why) = failure.clone().filter(|_| failure != told) {
+            let why = format!("pins of deleted network namespaces: {why}");
+            journal.record(Event::NodeNotCleaned { why });
+        }
+        told = failure;
+    }
+}
+
+/// Returns the pods that may have a network namespace.
+fn running(pods: &Pods) -> BTreeSet<(String, Vec<IpAddr>)> {
+    let views = pods.all().into_iter().filter(|view| !view.ended());
+    let named = views.map(|view| (view.uid().to_owned(), view.addresses()));
+    named
+        .filter(|(_, addresses)| !addresses.is_empty())
+        .collect()
+}
+
+fn sweep(root: &Path) -> Result<(), String> {
+    let living = || Processes::of_node().namespaces();
+    match Bpffs::if_mounted(root).map_err(text)? {
+        Some(bpffs) => bpffs.sweep(living).map(drop).map_err(text),
+        None => Ok(()),
     }
 }
 
@@ -130,10 +169,7 @@ impl ByPrograms {
         let changes = done.observed.changes;
         let hindered = match done.applied.transpose()? {
             None => done.observed.hindered,
-            Some(applied) => {
-                self.sweep()?;
-                applied.hindered
-            }
+            Some(applied) => applied.hindered,
         };
         // If the links cannot be read, only rounds detect a detached program.
         let pod = Pod::in_sandbox(&held.sandbox, &self.plane.bpffs);
@@ -179,4 +215,71 @@ pub(super) fn hand_over(held: &Held, root: &Path) -> Result<(), String> {
     let detached = if_pinned(&held.sandbox, root, |pod| pod.hand_over());
     let detached = detached.and_then(Option::transpose);
     detached.map(drop).map_err(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use weir_ambient::{Config, PodOverrides, Redirect};
+    use weir_core::pods::{PodView, Writer};
+    use weir_netlink::Netns;
+    use weir_netlink::route::Routing;
+    use weir_testing::BpfFs;
+
+    const PAUSE: Duration = Duration::from_millis(10);
+
+    fn put(writer: &mut Writer, name: &str) {
+        let view = PodView::from_value(&json!({
+            "metadata": {"name": name, "namespace": "shop", "uid": name},
+            "spec": {},
+            "status": {"phase": "Running", "podIP": "10.0.0.7", "podIPs": [{"ip": "10.0.0.7"}]}
+        }));
+        writer.apply(view.unwrap()).unwrap();
+    }
+
+    /// Nothing has to be enrolled for that, and the pins of a pod that runs stay.
+    #[tokio::test]
+    async fn pins_of_a_pod_are_swept_after_it_has_left() {
+        let (Some(mounted), Some(host)) = (BpfFs::mount(), weir_testing::namespace()) else {
+            return;
+        };
+        if weir_bpf::attached(1, weir_bpf::BPF_TCX_INGRESS).is_err() {
+            return println!("skipped: this kernel has no tcx links");
+        }
+        let bpffs = Bpffs::at(mounted.path()).unwrap();
+        let wanted = Redirect::new(Config::default(), &PodOverrides::default()).unwrap();
+        let redirected = |link: &str| {
+            let netns = Netns::create().unwrap();
+            let routing = Routing::open_in(&netns).unwrap();
+            routing.add_veth("eth0", link, &host).unwrap();
+            routing.set_up(1).unwrap();
+            Pod::of(&netns, &bpffs).unwrap().apply(&wanted).unwrap();
+            netns
+        };
+        let (stays, leaves) = (redirected("v0"), redirected("v1"));
+        let folders = || {
+            let all = std::fs::read_dir(mounted.path().join("weir/v2")).unwrap();
+            let names = all.map(|folder| folder.unwrap().file_name().into_string().unwrap());
+            names.collect::<Vec<_>>()
+        };
+        let (pods, mut writer) = Pods::new();
+        put(&mut writer, "leaves");
+        let root = mounted.path().to_owned();
+        let sweeps = tokio::spawn(sweeps(root, pods, Journal::default(), PAUSE));
+        tokio::time::sleep(PAUSE).await;
+        assert_eq!(folders().len(), 2);
+        drop(leaves);
+        let begun = Instant::now();
+        while folders().len() > 1 {
+            assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", folders());
+            // The kernel deletes the namespace at some later time.
+            put(&mut writer, "leaves");
+            tokio::time::sleep(PAUSE).await;
+            writer.delete("shop", "leaves", None);
+            tokio::time::sleep(PAUSE).await;
+        }
+        assert_eq!(folders(), [stays.id().ino.to_string()]);
+        sweeps.abort();
+    }
 }

@@ -1,6 +1,6 @@
 //! Starts ambient mode: the host's rules, ztunnel's socket, the watch of rules, and the thread that handles pods.
 
-use super::ebpf::ByPrograms;
+use super::ebpf::{self, ByPrograms};
 use super::entry::Entry;
 use super::former::{self, Former};
 use super::hands::{Hands, Rules};
@@ -147,6 +147,8 @@ pub(crate) fn start(
         tokio::spawn(follow(pods.clone(), wake));
         if settings.way == Way::Programs {
             tokio::spawn(attached.watch(on_change));
+            let (root, journal) = (settings.bpffs(), journal.clone());
+            tokio::spawn(ebpf::sweeps(root, pods.clone(), journal, ebpf::SWEEP));
         }
         let keeper = Keeper {
             settings,
