@@ -10,6 +10,7 @@
 //! If a step of the first change fails, the whole change is rolled back. A later change that fails leaves the guards in place:
 //! captured packets are refused, and the next attempt continues from the current state.
 
+use crate::before::Before;
 use crate::collide::{Collision, collisions, has_own};
 use crate::config::Config;
 use crate::discover::{By, discover};
@@ -73,7 +74,7 @@ pub fn compare(config: &Config, host: &Netns, engine: Option<Engine>) -> Result<
 }
 
 fn compare_here(config: &Config, engine: Option<Engine>) -> Result<Change> {
-    let node = discover(config, By::Rules)?;
+    let (node, _) = discover(config, By::Rules, &Before::by_rules)?;
     let mut collisions = collisions(&node)?;
     let engine = engine.map_or_else(|| rules::choose(&node, Side::Host), Ok)?;
     rules::check_bridges(&node, engine)?;

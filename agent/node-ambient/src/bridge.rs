@@ -100,9 +100,12 @@ pub(crate) fn table(node: &Node) -> Option<Table> {
     })
 }
 
+/// Start of the names of the sets of the pods' ports.
+pub(crate) const PORTS: &str = "ports-";
+
 /// Returns the name of the set of the pods' ports at the bridge.
 fn ports(bridge: &Bridge) -> String {
-    format!("ports-{}", bridge.name)
+    format!("{PORTS}{}", bridge.name)
 }
 
 /// Returns the set of addresses of the pods that have a link at the bridge.

@@ -13,16 +13,20 @@ use weir_netlink::{Netns, Result};
 /// # Errors
 /// The routes or the maps of programs cannot be read.
 pub fn captured(host: &Netns, bpffs: Option<&Bpffs>) -> Result<BTreeSet<IpAddr>> {
-    let routes = host.run(|| Routing::open()?.routes_by(WEIR))??;
+    let mut all = by_rules(&host.run(|| Routing::open()?.routes_by(WEIR))??);
+    if let Some(bpffs) = bpffs {
+        all.extend(Programs::of(host, bpffs).links()?.into_keys());
+    }
+    Ok(all)
+}
+
+/// Returns the addresses of pods that rules capture; `routes` are those of weir.
+pub(crate) fn by_rules(routes: &[Route]) -> BTreeSet<IpAddr> {
     // Each address has a guard, independent of the engine of the rules and the numbers of tables.
     let is_guard = |route: &&Route| {
         let is_of_one = route.dst.prefix_len() == route.dst.max_prefix_len();
         is_of_one && route.kind == RouteType::Unreachable && route.priority == Some(GUARD)
     };
-    let by_rules = routes.iter().filter(is_guard);
-    let mut all: BTreeSet<IpAddr> = by_rules.map(|route| route.dst.addr()).collect();
-    if let Some(bpffs) = bpffs {
-        all.extend(Programs::of(host, bpffs).pods()?);
-    }
-    Ok(all)
+    let guards = routes.iter().filter(is_guard);
+    guards.map(|route| route.dst.addr()).collect()
 }

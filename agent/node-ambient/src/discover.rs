@@ -1,5 +1,6 @@
 //! Discovery of the proxy and the pods: devices, namespaces, and the node's address towards the proxy.
 
+use crate::before::{Before, Ends};
 use crate::carrier::carrier;
 use crate::config::{Config, Pod, Proxy};
 use crate::exclude::fit;
@@ -18,18 +19,23 @@ const MAX_NETNS: usize = 4096;
 
 /// The mechanism that captures, on which the kinds of links that can be captured depend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum By {
+pub(crate) enum By {
     /// Rules and routes: packets have to arrive at an interface of the node.
     Rules,
     /// eBPF programs at the links themselves.
     Programs,
 }
 
-/// Finds the node's end of all links in the network namespace of this thread.
+/// Finds the node's end of all links in the network namespace of this thread. `before` reads what captures now: if pods may be left
+/// out, of a pod whose link is not found what is captured stays so. Also returns the links of the addresses of such pods.
 ///
 /// # Errors
 /// An object was not found, or is of a kind that cannot be captured; the error names it.
-pub fn discover(config: &Config, by: By) -> Result<Node> {
+pub(crate) fn discover(
+    config: &Config,
+    by: By,
+    before: &dyn Fn(&Routing, &[Link]) -> Result<Before>,
+) -> Result<(Node, Ends)> {
     let routing = Routing::open()?;
     let links = routing.links()?;
     let slots = slots(&routing, config)?;
@@ -48,7 +54,7 @@ pub fn discover(config: &Config, by: By) -> Result<Node> {
     let known = place
         .as_ref()
         .and_then(|place| slot_of(&slots, &links, &bridges, place));
-    let mut before = None;
+    let mut former = None;
     for proxy in others {
         let Some(found) = find_if_there(&routing, &links, proxy)? else {
             continue;
@@ -59,15 +65,16 @@ pub fn discover(config: &Config, by: By) -> Result<Node> {
         bridges.extend(bridge);
         let slot = slot_of(&slots, &links, &bridges, &found);
         if let Some(slot) = slot.filter(|slot| known != Some(*slot)) {
-            before = Some(Place { slot, ..found });
+            former = Some(Place { slot, ..found });
             break;
         }
     }
     if let Some(place) = &mut place {
-        let other = usize::from(before.as_ref().is_some_and(|before| before.slot == 0));
+        let other = usize::from(former.as_ref().is_some_and(|former| former.slot == 0));
         place.slot = known.unwrap_or(other);
     }
     let (mut devices, mut left_out) = (BTreeMap::new(), BTreeMap::new());
+    let mut unfound = Vec::new();
     for pod in &config.pods {
         let known = config.devices.get(&pod.uid);
         let is_there = |name: &String| links.iter().any(|l| l.name == *name);
@@ -78,15 +85,17 @@ pub fn discover(config: &Config, by: By) -> Result<Node> {
                 let reason = "it has no address of IPv4, and IPv6 is not captured; for both set AMBIENT_IPV6=true";
                 Err(Error::refused("capture", &object, reason))
             }
-            None => devices_of(&routing, &links, pod),
+            None => match devices_of(&routing, &links, pod) {
+                Err(e) if config.leave_out => {
+                    unfound.push((pod, e));
+                    continue;
+                }
+                found => found,
+            },
         };
-        let found = found.and_then(|names| {
-            let of = |name: &String| bridge_of(&links, name, by, &object).transpose();
-            let of_bridges = names.iter().filter_map(of).collect::<Result<Vec<_>>>()?;
-            Ok((names, of_bridges))
-        });
+        let found = found.and_then(|names| Ok((bridges_of(&links, &names, by, &object)?, names)));
         match found {
-            Ok((names, of_bridges)) => {
+            Ok((of_bridges, names)) => {
                 bridges.extend(of_bridges);
                 devices.insert(pod.uid.clone(), names);
             }
@@ -95,6 +104,41 @@ pub fn discover(config: &Config, by: By) -> Result<Node> {
         }
     }
     let mut config = config.clone();
+    let mut ends = Ends::new();
+    if !unfound.is_empty() {
+        let before = before(&routing, &links)?;
+        let of_proxies = place.iter().chain(&former).map(|place| &place.device);
+        let taken: BTreeSet<String> = devices
+            .values()
+            .flatten()
+            .chain(of_proxies)
+            .cloned()
+            .collect();
+        for (pod, e) in unfound {
+            let mut kept = before.kept(&routing, &links, pod);
+            if by == By::Programs {
+                kept.retain(|_, link| link.is_some());
+            }
+            let has_unknown = kept.values().any(Option::is_none);
+            let unknown = before.others(&taken).filter(|_| has_unknown);
+            let names: BTreeSet<String> = kept.values().flatten().chain(unknown).cloned().collect();
+            let names = Vec::from_iter(names);
+            let object = format!("pod {}", pod.uid);
+            match bridges_of(&links, &names, by, &object) {
+                Ok(of_bridges) if !kept.is_empty() => {
+                    bridges.extend(of_bridges);
+                    devices.insert(pod.uid.clone(), names);
+                    let its = config.pods.iter_mut().filter(|other| other.uid == pod.uid);
+                    its.for_each(|pod| pod.addresses.retain(|a| kept.contains_key(a)));
+                    ends.extend(kept.into_iter().filter_map(|(a, link)| Some((a, link?))));
+                }
+                not_kept => {
+                    let why = not_kept.err().unwrap_or(e);
+                    left_out.insert(pod.uid.clone(), why.to_string());
+                }
+            }
+        }
+    }
     config.pods.retain(|pod| !left_out.contains_key(&pod.uid));
     fit(&mut config.pods);
     let remote = place.as_ref().and_then(|p| {
@@ -106,7 +150,7 @@ pub fn discover(config: &Config, by: By) -> Result<Node> {
             .copied()
     });
     let has_ipv6 = !config.ipv4_only && weir_cni::redirection::has_ipv6();
-    Ok(Node {
+    let node = Node {
         carrier: match by {
             By::Rules => carrier(&config, &links, remote)?,
             // Programs need no carrier.
@@ -114,12 +158,13 @@ pub fn discover(config: &Config, by: By) -> Result<Node> {
         },
         config,
         place,
-        before,
+        before: former,
         devices,
         bridges,
         left_out,
         has_ipv6,
-    })
+    };
+    Ok((node, ends))
 }
 
 /// Returns the host ends of the links of inactive proxies, without those that are gone.
@@ -237,20 +282,67 @@ fn bridge_of(
     }
 }
 
+/// Returns the bridges of those of these links that are ports of one.
+fn bridges_of(
+    links: &[Link],
+    names: &[String],
+    by: By,
+    object: &str,
+) -> Result<Vec<(String, Bridge)>> {
+    let of = |name: &String| bridge_of(links, name, by, object).transpose();
+    names.iter().filter_map(of).collect()
+}
+
 /// Returns the host ends of a pod's links; a pod may have several links with an address each.
 pub(crate) fn devices_of(routing: &Routing, links: &[Link], pod: &Pod) -> Result<Vec<String>> {
     let mut names = Vec::new();
     for address in &pod.addresses {
-        let object = format!("pod {} with address {address}", pod.uid);
-        let name = match &pod.netns {
-            Some(path) => by_peer(routing, links, &Netns::open(path)?, *address, &object)?.0,
-            None => device(routing, links, *address, &object)?,
-        };
+        let found = device_of(routing, links, pod, *address);
+        let name = found.map_err(|unfound| unfound.error)?;
         if !names.contains(&name) {
             names.push(name);
         }
     }
     Ok(names)
+}
+
+/// Why the link of an address is not found.
+pub(crate) struct Unfound {
+    pub(crate) error: Error,
+    /// There may be one that can be captured.
+    pub(crate) is_unknown: bool,
+}
+
+/// Returns the host end of the link with an address of the pod.
+pub(crate) fn device_of(
+    routing: &Routing,
+    links: &[Link],
+    pod: &Pod,
+    address: IpAddr,
+) -> std::result::Result<String, Unfound> {
+    let object = format!("pod {} with address {address}", pod.uid);
+    let found = match &pod.netns {
+        Some(path) => Netns::open(path)
+            .and_then(|netns| by_peer(routing, links, &netns, address, &object))
+            .map(|(host, _)| Some(host)),
+        None => device(routing, links, address, &object),
+    };
+    match found {
+        Ok(Some(name)) => Ok(name),
+        Ok(None) => {
+            let reason = format!(
+                "no route to it alone is in the main table, and no namespace in {NETNS_DIR} has its address; give its netns"
+            );
+            Err(Unfound {
+                error: Error::refused("find the device of", object, reason),
+                is_unknown: true,
+            })
+        }
+        Err(error) => Err(Unfound {
+            is_unknown: !is_gone(&error),
+            error,
+        }),
+    }
 }
 
 /// Returns the host's end and the pod's end of the pair whose end in `netns` has the address.
@@ -303,13 +395,19 @@ fn check_kind(link: &Link, object: &str) -> Result<()> {
     }
 }
 
-/// Finds the device by a host route in the main table, else by the other ends of all pairs: a bridge has one route for all pods.
-fn device(routing: &Routing, links: &[Link], address: IpAddr, object: &str) -> Result<String> {
+/// Finds the device by a host route in the main table, else by the other ends of all pairs: a bridge has one route for all pods. `None`:
+/// there is neither.
+fn device(
+    routing: &Routing,
+    links: &[Link],
+    address: IpAddr,
+    object: &str,
+) -> Result<Option<String>> {
     let routes = routing.routes(RT_TABLE_MAIN)?;
     let own = routes.iter().find(|r| r.dst == address.into());
     if let Some(link) = own.and_then(|r| links.iter().find(|l| Some(l.index) == r.oif)) {
         check_kind(link, object)?;
-        return Ok(link.name.clone());
+        return Ok(Some(link.name.clone()));
     }
     // The first namespace that cannot be read: it may be that of the pod.
     let mut unread = None;
@@ -324,7 +422,7 @@ fn device(routing: &Routing, links: &[Link], address: IpAddr, object: &str) -> R
         let read = opened.and_then(|netns| Ok((Routing::open_in(&netns)?.addresses()?, netns)));
         match read {
             Ok((addresses, netns)) if addresses.iter().any(|a| a.net.addr() == address) => {
-                return Ok(by_peer(routing, links, &netns, address, object)?.0);
+                return Ok(Some(by_peer(routing, links, &netns, address, object)?.0));
             }
             Ok(_) => {}
             // A namespace may disappear at any time; then it is not that of a running pod.
@@ -332,13 +430,7 @@ fn device(routing: &Routing, links: &[Link], address: IpAddr, object: &str) -> R
             Err(e) => unread = unread.or(Some(e)),
         }
     }
-    if let Some(e) = unread {
-        return Err(e);
-    }
-    let reason = format!(
-        "no route to it alone is in the main table, and no namespace in {NETNS_DIR} has its address; give its netns"
-    );
-    Err(Error::refused("find the device of", object, reason))
+    unread.map_or(Ok(None), Err)
 }
 
 /// Returns the source address that the kernel chooses towards the proxy. Sends nothing.

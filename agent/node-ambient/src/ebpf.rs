@@ -3,6 +3,7 @@
 //!
 //! Carrier, marks and routing of a [`Config`] are not used here.
 
+use crate::before::{Before, Ends};
 use crate::collide::Collision;
 use crate::config::{Config, Numbers, Pod};
 use crate::discover::{By, devices_of, devices_of_others, discover};
@@ -45,7 +46,7 @@ impl Change {
 /// # Errors
 /// An object was not found, cannot be read, or cannot be captured by programs.
 pub fn compare(config: &Config, host: &Netns, bpffs: &Bpffs) -> Result<Change> {
-    let (node, wanted) = host.run(|| desired(config))??;
+    let (node, wanted) = host.run(|| desired(config, host, bpffs))??;
     let programs = Programs::of(host, bpffs);
     let steps = match node.is_capturing() {
         true => programs.compare(&wanted)?,
@@ -80,7 +81,7 @@ fn collisions(node: &Node) -> Result<Vec<Collision>> {
 /// # Errors
 /// The step that failed; programs that this call attached are detached again.
 pub fn apply(config: &Config, host: &Netns, bpffs: &Bpffs) -> Result<Change> {
-    let (node, wanted) = host.run(|| desired(config))??;
+    let (node, wanted) = host.run(|| desired(config, host, bpffs))??;
     let programs = Programs::of(host, bpffs);
     let replaces = has_rules(host, config)?;
     if !node.is_capturing() {
@@ -101,7 +102,7 @@ pub fn apply(config: &Config, host: &Netns, bpffs: &Bpffs) -> Result<Change> {
     if replaces {
         crate::remove(host, Some(config))?;
         // The removal also deleted addresses of tunnels, and a route and a policy rule in the proxy's namespace that the programs need.
-        let (_, wanted) = host.run(|| desired(config))??;
+        let (_, wanted) = host.run(|| desired(config, host, bpffs))??;
         programs.apply(&wanted)?;
     }
     let collisions = collisions(&node)?;
@@ -193,15 +194,17 @@ pub fn sysctls_before(host: &Netns, root: &Path) -> Result<BTreeMap<String, Stri
 }
 
 /// Computes the desired state. Runs in the node's namespace.
-fn desired(config: &Config) -> Result<(Node, Wanted)> {
-    let mut node = discover(config, By::Programs)?;
+fn desired(config: &Config, host: &Netns, bpffs: &Bpffs) -> Result<(Node, Wanted)> {
+    let before =
+        |routing: &Routing, links: &[Link]| Before::by_programs((host, bpffs), routing, links);
+    let (mut node, ends) = discover(config, By::Programs, &before)?;
     let routing = Routing::open()?;
     // Addresses are read before links, so that the link of every address is known.
     let held = routing.addresses()?;
     let links = routing.links()?;
     let (mut pods, mut left_out) = (BTreeMap::new(), BTreeMap::new());
     for pod in &node.config.pods {
-        match devices_by_address(&node, &routing, &links, pod) {
+        match devices_by_address(&node, &routing, &links, (pod, &ends)) {
             Ok(found) => pods.extend(found),
             Err(e) if config.leave_out => _ = left_out.insert(pod.uid.clone(), e.to_string()),
             Err(e) => return Err(e),
@@ -265,7 +268,7 @@ fn devices_by_address(
     node: &Node,
     routing: &Routing,
     links: &[Link],
-    pod: &Pod,
+    (pod, ends): (&Pod, &Ends),
 ) -> Result<Vec<(IpAddr, String)>> {
     if let Some([device]) = node.devices.get(&pod.uid).map(Vec::as_slice) {
         let all = pod.addresses.iter();
@@ -273,6 +276,10 @@ fn devices_by_address(
     }
     let mut found = Vec::new();
     for address in &pod.addresses {
+        if let Some(device) = ends.get(address) {
+            found.push((*address, device.clone()));
+            continue;
+        }
         let alone = Pod {
             addresses: vec![*address],
             ..pod.clone()

@@ -14,6 +14,7 @@
 
 mod ahead;
 mod apply;
+mod before;
 mod bridge;
 mod captured;
 mod carrier;
@@ -39,7 +40,6 @@ pub use apply::{Change, apply, compare, is_present};
 pub use captured::captured;
 pub use collide::Collision;
 pub use config::{CarrierChoice, Config, Marks, Numbers, Pod, Proxy, WithoutProxy};
-pub use discover::{By, discover};
 pub use exclude::Exclude;
 pub use needs::needs;
 pub use node::{Bridge, Carrier, Node, Place};

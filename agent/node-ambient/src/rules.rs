@@ -1,14 +1,16 @@
 //! Rules and sets of one namespace, by either engine, and the previous values of sysctls stored in them.
 
-use crate::nft::{HOST_TABLE, MEMORY, PROXY_TABLE, SET};
+use crate::bridge::PORTS;
+use crate::nft::{HOST_TABLE, LINKS, MEMORY, PROXY_TABLE, SET};
 use crate::node::Node;
 use crate::{nft, xtables};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use weir_cni::compile::Engine;
 use weir_cni::of_node::{has_legacy_tables, if_supported, legacy_tables, sets_among};
 use weir_netfilter::ipset::{IpsetEngine, Set};
-use weir_netfilter::nft::{NftEngine, Ruleset, TableFamily, TableId};
+use weir_netfilter::nft::{Data, ElementKey, NftEngine, Ruleset, TableFamily, TableId};
 use weir_netfilter::xtables::XtFamily;
+use weir_netlink::route::{Link, LinkKind};
 use weir_netlink::{Error, Netns, Result};
 
 /// Maximum number of sysctls with a stored value: one per pod and a few more.
@@ -141,6 +143,27 @@ pub fn memory() -> Result<BTreeMap<String, String>> {
     let pairs = pairs.filter(|(key, value)| is_usual(key) && value.parse::<i32>().is_ok());
     let pairs = pairs.map(|(key, value)| (key.to_owned(), value.to_owned()));
     Ok(pairs.take(MAX_MEMORY).collect())
+}
+
+/// Returns the names of those links at which the rules in the network namespace of this thread capture pods. Legacy tables do not
+/// list them: then those whose sysctls were changed.
+pub(crate) fn captured_at(links: &[Link]) -> Result<BTreeSet<String>> {
+    let read = match is_there(Engine::Nft)? {
+        true => NftEngine::open()?.read_tables(&tables())?.ruleset,
+        false => Ruleset::default(),
+    };
+    let sets = read.tables.iter().flat_map(|table| &table.sets);
+    let sets = sets.filter(|set| set.name == LINKS || set.name.starts_with(PORTS));
+    let listed: Vec<&ElementKey> = sets.flat_map(|set| &set.elements).map(|e| &e.key).collect();
+    let memory = memory()?;
+    let is_captured = |link: &&Link| {
+        let key = crate::objects::rp_filter(&link.name).key;
+        let is_pair = matches!(link.kind, Some(LinkKind::Veth(_) | LinkKind::Netkit(_)));
+        let is_listed = || listed.contains(&&ElementKey::Value(Data::ifname(&link.name)));
+        is_pair && (memory.contains_key(&key) || is_listed())
+    };
+    let captured = links.iter().filter(is_captured);
+    Ok(captured.map(|link| link.name.clone()).collect())
 }
 
 /// True for the sysctls of one interface that this crate changes. The key is used as a path, so nothing else is accepted.

@@ -408,16 +408,17 @@ impl<'a> Node<'a> {
         self.0.sysctls_before()
     }
 
-    /// Returns the addresses of pods that the node's programs capture; none if there are no pins for this node.
+    /// Returns the addresses of pods that the node's programs capture, each with the index of the host end of its link; none if there
+    /// are no pins for this node.
     ///
     /// # Errors
     /// The map cannot be read.
-    pub fn pods(&self) -> Result<BTreeSet<IpAddr>> {
+    pub fn links(&self) -> Result<BTreeMap<IpAddr, u32>> {
         let folder = &self.0.folder;
         if !pins::is_folder(folder)? || cookie::is_of_another(folder, self.0.netns)? == Some(true) {
-            return Ok(BTreeSet::new());
+            return Ok(BTreeMap::new());
         }
-        Ok(contents::contents(folder)?.pods.into_keys().collect())
+        Ok(contents::contents(folder)?.pods)
     }
 
     /// Returns the counters of the node's programs; `None` without programs, or if they cannot be read.

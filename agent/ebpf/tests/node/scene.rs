@@ -139,8 +139,8 @@ impl Scene {
     /// The addresses of captured pods.
     pub(crate) fn captured(&self) -> Vec<IpAddr> {
         let bpffs = self.bpffs();
-        let pods = Node::of(&self.node, &bpffs).pods().unwrap();
-        pods.into_iter().collect()
+        let pods = Node::of(&self.node, &bpffs).links().unwrap();
+        pods.into_keys().collect()
     }
 
     /// Starts the outbound listeners of the proxies and a server outside. Each answers with its name.

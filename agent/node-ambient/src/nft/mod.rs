@@ -46,7 +46,7 @@ pub const SET: &str = "ztunnel-pods-ips";
 pub const MEMORY: &str = "ztunnel-POSTROUTING";
 
 /// The set of the host ends of pods' links that are not ports of a bridge.
-const LINKS: &str = "ztunnel-pods-links";
+pub(crate) const LINKS: &str = "ztunnel-pods-links";
 
 /// ztunnel's ports: outbound, inbound plain text, inbound HBONE, DNS.
 pub const OUTBOUND: u16 = 15001;
