@@ -36,9 +36,8 @@ pub(super) fn with_token(access: &Access, token: &str) -> Result<(String, String
     let trust = if access.skip_tls_verify {
         "insecure-skip-tls-verify: true".to_owned()
     } else {
-        let default = access.service_account_dir.join("ca.crt");
-        let path = access.ca_file.as_ref().unwrap_or(&default);
-        let pem = read_bytes(path).map_err(|e| {
+        let path = access.ca();
+        let pem = read_bytes(&path).map_err(|e| {
             format!(
                 "cannot read the CA {}: {e}; KUBE_CA_FILE names another one",
                 path.display()

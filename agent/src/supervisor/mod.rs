@@ -87,12 +87,7 @@ pub(crate) fn run(resolved: &Resolved, settings: &Settings) -> Result<End, Strin
     } = parts.start(ready, reserve)?;
     // All threads that need more capabilities have been started.
     journal.rights(rights::enter("weir"));
-    let owner = Owner::new(
-        resolved,
-        &settings.node_name,
-        &settings.desired.kubeconfig,
-        pods,
-    );
+    let owner = Owner::new(resolved, &settings.node_name, &settings.desired, pods);
     owner.learn(&journal);
     let installer = Installer::new(settings.desired.clone());
     let mut agent = Agent::new(owner, installer, journal.clone(), signals);

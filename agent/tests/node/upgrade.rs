@@ -279,6 +279,63 @@ fn a_pod_and_a_daemon_set_that_are_both_gone_are_an_uninstallation() {
     assert_gone(&node, &agent);
 }
 
+/// Whoever answers at the address of the API server, the installation goes only where that one says so.
+#[test]
+fn an_answer_that_is_not_the_api_servers_removes_nothing() {
+    let status = |kind: &str, reason: &str| json!({"kind": kind, "reason": reason, "code": 404});
+    let mut named = daemon_set();
+    named["metadata"]["name"] = "another".into();
+    named["metadata"]["deletionTimestamp"] = "2026-11-22T00:00:00Z".into();
+    let mut of_kind = named.clone();
+    of_kind["kind"] = "Deployment".into();
+    of_kind["metadata"]["name"] = "istio-cni-node".into();
+    for (code, body) in [
+        (404, "404 page not found".to_owned()),
+        (404, status("Error", "NotFound").to_string()),
+        (404, status("Status", "Other").to_string()),
+        (200, named.to_string()),
+        (200, of_kind.to_string()),
+    ] {
+        let (node, server) = deployed();
+        let mut agent = agent(&node, &server);
+        let answer = body.clone();
+        server.fault(move |asked| {
+            let asks = asked.path.contains("daemonsets");
+            asks.then(|| Answer::Body(code, answer.clone()))
+        });
+        assert!(agent.terminate().success(), "{body}: {}", agent.log());
+        assert_stays(&node, &agent);
+    }
+}
+
+/// `SKIP_TLS_VERIFY` concerns the plugin.
+#[test]
+fn a_server_of_another_authority_removes_nothing() {
+    let (node, server) = deployed();
+    node.write("account/ca.crt", &server.encrypt());
+    node.write(LIST, BRIDGE);
+    let mut env: Vec<(String, String)> = server.env().into();
+    env.push(("POD_NAME".into(), "istio-cni-node-abcde".into()));
+    env.push(("SKIP_TLS_VERIFY".into(), "true".into()));
+    let env: Vec<(&str, &str)> = env.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+    let mut agent = node.ready(&env);
+    assert!(
+        node.read(KUBECONFIG)
+            .contains("insecure-skip-tls-verify: true")
+    );
+    agent.until("the owner", || agent.log().contains("belongs to DaemonSet"));
+    server.remove(&own_pod());
+    server.remove(&daemon_set());
+    server.encrypt();
+    let before = server.asked().len();
+    assert!(agent.terminate().success(), "{}", agent.log());
+    assert_stays(&node, &agent);
+    let of_owner = |path: &str| path.contains("daemonsets") || path.ends_with("-abcde");
+    let asked = server.asked();
+    let shown = asked.iter().skip(before).filter(|a| of_owner(&a.path));
+    assert_eq!(shown.count(), 0);
+}
+
 #[test]
 fn an_answer_that_cannot_be_had_removes_nothing() {
     let faults: [(&str, Option<Answer>); 4] = [

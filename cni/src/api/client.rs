@@ -15,6 +15,7 @@ use super::kubeconfig::{self, Access};
 use super::server::Server;
 use super::tls;
 use crate::config::{beginning, said};
+use crate::files;
 use crate::http::{Response, read_response, shown};
 
 /// Time limit of one request, including connecting and reading the answer.
@@ -50,7 +51,29 @@ impl Client {
     /// [`Reason::Kubeconfig`] if the file is missing, unreadable or not usable, [`Reason::Tls`] if its certificates are not
     /// usable.
     pub fn new(path: &Path) -> Result<Self, Error> {
-        let access = kubeconfig::load(path)?;
+        Self::of(path, kubeconfig::load(path)?)
+    }
+
+    /// As [`new`](Self::new), but verifies the server by the CA in the PEM file `ca`, even if the kubeconfig turns verification off.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new), and [`Reason::Tls`] if the CA cannot be read.
+    pub fn verifying(path: &Path, ca: &Path) -> Result<Self, Error> {
+        let mut access = kubeconfig::load(path)?;
+        // The server of a URL without TLS has no certificate.
+        if Server::parse(&access.server).is_ok_and(|server| server.tls) {
+            let authority = files::read(ca).map_err(|e| Error {
+                kubeconfig: path.into(),
+                server: access.server.clone(),
+                object: String::new(),
+                reason: Reason::Tls(format!("the CA {}: {e}", ca.display())),
+            })?;
+            access.authority = Some(authority);
+        }
+        Self::of(path, access)
+    }
+
+    fn of(path: &Path, access: Access) -> Result<Self, Error> {
         let failed = |reason: Reason| Error {
             kubeconfig: path.into(),
             server: access.server.clone(),
@@ -276,10 +299,15 @@ fn refusal(response: &Response) -> Reason {
         .and_then(|s| s.get("message"))
         .and_then(Value::as_str);
     let text = beginning(message.unwrap_or(response.body.trim()), SHOWN).to_owned();
+    let is = |key, word| {
+        let found = status.as_ref().and_then(|s| s.get(key));
+        found.and_then(Value::as_str) == Some(word)
+    };
     match response.status {
         401 => Reason::Unauthorized(text),
         403 => Reason::Forbidden(text),
-        404 => Reason::NotFound(text),
+        // A proxy or another server answers with 404 as well, which says nothing about the object.
+        404 if is("kind", "Status") && is("reason", "NotFound") => Reason::NotFound(text),
         status => Reason::Status(status, text),
     }
 }

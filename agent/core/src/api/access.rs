@@ -15,7 +15,8 @@ pub struct Access {
     pub port: String,
     /// PEM file; `None` selects `ca.crt` of the service account.
     pub ca_file: Option<PathBuf>,
-    /// The server's certificate is not verified.
+    /// The plugin does not verify the server's certificate. The agent always does: whoever answers gets its token, and may
+    /// end the installation.
     pub skip_tls_verify: bool,
     /// Directory with `token` and `ca.crt`; the kubelet renews both.
     pub service_account_dir: PathBuf,
@@ -38,6 +39,13 @@ impl Access {
             skip_tls_verify: r.bool("SKIP_TLS_VERIFY"),
             service_account_dir: r.path("WEIR_SERVICE_ACCOUNT_DIR")?,
         })
+    }
+
+    /// Returns the path of the CA that signed the server's certificate.
+    #[must_use]
+    pub fn ca(&self) -> PathBuf {
+        let default = || self.service_account_dir.join("ca.crt");
+        self.ca_file.clone().unwrap_or_else(default)
     }
 
     /// Returns the URL of the API server.

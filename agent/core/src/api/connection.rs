@@ -189,7 +189,8 @@ impl Shared {
             self.pace().hold(Instant::now() + pause);
         }
         let is_list = is_read && status.is_success();
-        Ok(answer.map(|body| match is_watch {
+        // The body of an error is not made of events.
+        Ok(answer.map(|body| match is_watch && status.is_success() {
             true => Bounded::new(body, Limits::of_watch()),
             false if is_list => Bounded::new(body, Limits::of_answer()).of_list(self.lists),
             false => Bounded::new(body, Limits::of_answer()),
@@ -298,18 +299,12 @@ impl Peer {
         &self,
         stream: TcpStream,
     ) -> Result<tokio_rustls::client::TlsStream<TcpStream>, Unanswered> {
-        let access = &self.access;
-        let authority = match access.skip_tls_verify {
-            true => None,
-            false => {
-                let default = access.service_account_dir.join("ca.crt");
-                let path = access.ca_file.as_ref().unwrap_or(&default);
-                Some(files::read(path).map_err(|e| {
-                    Unanswered::Credentials(format!("the CA {}: {e}", path.display()))
-                })?)
-            }
+        let path = self.access.ca();
+        let unusable = |e: &dyn fmt::Display| {
+            Unanswered::Credentials(format!("the CA {}: {e}", path.display()))
         };
-        let config = client_config(authority.as_deref()).map_err(Unanswered::Credentials)?;
+        let authority = files::read(&path).map_err(|e| unusable(&e))?;
+        let config = client_config(Some(&authority)).map_err(|e| unusable(&e))?;
         let name = ServerName::try_from(self.server.host.clone())
             .map_err(|e| Unanswered::Tls(format!("the server's name: {e}")))?;
         let connector = TlsConnector::from(Arc::new(config));
@@ -350,6 +345,44 @@ async fn limited<T>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::thread::runtime;
+    use weir_testing::api_server::ApiServer;
+
+    /// `SKIP_TLS_VERIFY` concerns the plugin's kubeconfig.
+    #[test]
+    fn the_token_is_shown_to_no_server_of_another_authority() {
+        let dir = std::env::temp_dir().join(format!("weir-stranger-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        std::fs::write(dir.join("token"), "token-1").unwrap();
+        let server = ApiServer::start();
+        let of_server = server.encrypt();
+        let (of_another, _) = weir_testing::certificates::of_loopback();
+        let asked = |ca: &str| {
+            std::fs::write(dir.join("ca.crt"), ca).unwrap();
+            let access = Access {
+                host: "127.0.0.1".into(),
+                port: server.port.to_string(),
+                skip_tls_verify: true,
+                service_account_dir: dir.clone(),
+                ..Access::default()
+            };
+            let ask = async {
+                let client = Connection::new(&access).unwrap().client();
+                let request = Request::get("/api/v1/pods").body(Vec::new()).unwrap();
+                client.request::<serde_json::Value>(request).await
+            };
+            let answer = runtime::of_one_thread("test").unwrap().block_on(ask);
+            (answer.map(drop), server.asked().len())
+        };
+        let (answer, requests) = asked(&of_another);
+        let why = answer.unwrap_err().to_string();
+        assert!(why.contains("TLS handshake"), "{why}");
+        assert_eq!(requests, 0);
+        let (answer, requests) = asked(&of_server);
+        answer.unwrap();
+        assert_eq!(requests, 1);
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
 
     #[test]
     fn the_server_may_ask_for_so_much_patience() {

@@ -4,10 +4,10 @@
 //! collection of pods) with the same SIGTERM. That pod can no longer be queried then, and the token bound to
 //! it is rejected within seconds, although its DaemonSet continues and creates the next pod.
 
-use super::{Object, Owner, REQUEST};
+use super::{Object, Owner};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use weir_cni::api::{Client, Error, Reason};
+use weir_cni::api::Error;
 use weir_core::journal::Journal;
 use weir_core::journal::install::Event;
 use weir_core::pods::Pods;
@@ -109,13 +109,9 @@ impl Owner {
     }
 
     fn ask_for_pod(&self) -> Result<Option<Known>, Error> {
-        let client = Client::new(&self.kubeconfig)?;
-        match client.pod::<Object>(&self.namespace, &self.pod, REQUEST) {
-            Ok(pod) => Ok(Known::of(&pod)),
-            // The agent was started manually, and the name is not that of a pod.
-            Err(e) if matches!(e.reason, Reason::NotFound(_)) => Ok(None),
-            Err(e) => Err(e),
-        }
+        // Without such a pod, the agent was started manually.
+        let pod = self.pod(&self.client()?)?;
+        Ok(pod.as_ref().and_then(Known::of))
     }
 
     /// Returns true if the watch of pods saw that the object of this pod disappeared while the agent ran.

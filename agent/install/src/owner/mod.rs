@@ -10,15 +10,17 @@
 mod affinity;
 mod known;
 
+use super::desired::Desired;
 use known::{Known, Memory};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weir_cni::api::{Client, Error, Reason};
 use weir_cni::json;
 use weir_cni::protocol::validate_kubernetes_name;
+use weir_core::journal::cut;
 use weir_core::pods::Pods;
 use weir_core::settings::Resolved;
 
@@ -57,6 +59,8 @@ pub struct Owner {
     pod: String,
     node: String,
     kubeconfig: PathBuf,
+    /// The CA of the API server: the plugin's kubeconfig may turn verification off, and an answer here removes the installation.
+    ca: PathBuf,
     /// The installation is always removed, without asking the API server.
     always_removes: bool,
     /// The names in upstream's manifests, used if there is no pod that names its owner; `None` without ambient mode,
@@ -71,6 +75,8 @@ pub struct Owner {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Meta {
+    #[serde(default)]
+    name: String,
     #[serde(default)]
     uid: String,
     #[serde(default)]
@@ -89,6 +95,8 @@ struct OwnerReference {
 
 #[derive(Deserialize)]
 struct Object {
+    #[serde(default)]
+    kind: String,
     #[serde(deserialize_with = "json::object")]
     metadata: Meta,
     #[serde(default)]
@@ -99,16 +107,34 @@ impl Object {
     fn text(&self, pointer: &str) -> Option<&str> {
         self.spec.pointer(pointer).and_then(Value::as_str)
     }
+
+    /// Asks for the object at a path; `None` if there is none. An answer about another object is an error: it comes from a
+    /// server that is no API server.
+    fn ask(client: &Client, kind: &str, path: &str, what: &str) -> Result<Option<Self>, Error> {
+        let found: Self = match client.object(path, what, REQUEST) {
+            Err(e) if matches!(e.reason, Reason::NotFound(_)) => return Ok(None),
+            answer => answer?,
+        };
+        let name = path.rsplit('/').next().unwrap_or_default();
+        match found.kind == kind && found.metadata.name == name {
+            true => Ok(Some(found)),
+            false => {
+                let about = cut(&format!("{} {}", found.kind, found.metadata.name));
+                Err(client.garbage(what, format!("it is about {about:?}")))
+            }
+        }
+    }
 }
 
 impl Owner {
     /// Creates the owner from the settings. `node` is the node whose pods are watched.
-    pub fn new(r: &Resolved, node: &str, kubeconfig: &Path, pods: Option<Pods>) -> Self {
+    pub fn new(r: &Resolved, node: &str, desired: &Desired, pods: Option<Pods>) -> Self {
         Self {
             namespace: r.text("POD_NAMESPACE").to_owned(),
             pod: r.text("POD_NAME").to_owned(),
             node: node.to_owned(),
-            kubeconfig: kubeconfig.to_owned(),
+            kubeconfig: desired.kubeconfig.clone(),
+            ca: desired.access.ca(),
             always_removes: r.bool("AMBIENT_DISABLE_SAFE_UPGRADE"),
             usual: r.bool("AMBIENT_ENABLED").then(Known::usual),
             pods,
@@ -124,6 +150,10 @@ impl Owner {
     /// Returns true if there is a DaemonSet to query.
     pub(crate) fn can_ask(&self) -> bool {
         self.is_a_pod() || (self.usual.is_some() && !self.namespace.is_empty())
+    }
+
+    fn client(&self) -> Result<Client, Error> {
+        Client::verifying(&self.kubeconfig, &self.ca)
     }
 
     /// Decides whether the installation stays. Takes at most [`LIMIT`], and one [`REQUEST`] each for two more objects.
@@ -173,7 +203,7 @@ impl Owner {
 
     fn ask(&self) -> Result<Verdict, Error> {
         let goes = |why: String| Ok(Verdict::Goes { why });
-        let client = Client::new(&self.kubeconfig)?;
+        let client = self.client()?;
         let namespace = &self.namespace;
         if let Some(why) = no_name(namespace) {
             return goes(why);
@@ -190,7 +220,7 @@ impl Owner {
         let name = &known.daemon_set;
         let what = format!("DaemonSet {namespace}/{name}");
         let path = format!("/apis/apps/v1/namespaces/{namespace}/daemonsets/{name}");
-        let daemon_set = match found(client.object::<Object>(&path, &what, REQUEST))? {
+        let daemon_set = match Object::ask(&client, "DaemonSet", &path, &what)? {
             Some(set) if set.metadata.deletion_timestamp.is_none() => set,
             Some(_) => return goes(format!("{what} is being deleted")),
             None => return goes(format!("{what} is gone")),
@@ -198,9 +228,11 @@ impl Owner {
         let node_name = known.node.as_ref().unwrap_or(&self.node);
         if affinity::is_needed(&daemon_set.spec) {
             let path = format!("/api/v1/nodes/{node_name}");
-            let node = client.object::<Object>(&path, &format!("node {node_name}"), REQUEST)?;
+            let of_node = format!("node {node_name}");
+            let node = Object::ask(&client, "Node", &path, &of_node)?
+                .ok_or_else(|| client.failed(&of_node, Reason::NotFound("it is gone".into())))?;
             if !affinity::matches(&daemon_set.spec, node_name, &node.metadata.labels) {
-                return goes(format!("{what} is no longer for node {node_name}"));
+                return goes(format!("{what} is no longer for {of_node}"));
             }
         }
         Ok(Verdict::Stays {
@@ -216,16 +248,19 @@ impl Owner {
             return Ok(Err(why));
         }
         let what = format!("pod {namespace}/{name}");
-        Ok(
-            match found(client.pod::<Object>(namespace, name, REQUEST))? {
-                Some(pod) => {
-                    Known::of(&pod).ok_or_else(|| format!("{what} belongs to no DaemonSet"))
-                }
-                // The object was removed before the query.
-                None => (self.memory.get().or_else(|| self.usual.clone()))
-                    .ok_or_else(|| format!("there is no {what}, whose name POD_NAME says")),
-            },
-        )
+        Ok(match self.pod(client)? {
+            Some(pod) => Known::of(&pod).ok_or_else(|| format!("{what} belongs to no DaemonSet")),
+            // The object was removed before the query.
+            None => (self.memory.get().or_else(|| self.usual.clone()))
+                .ok_or_else(|| format!("there is no {what}, whose name POD_NAME says")),
+        })
+    }
+
+    /// Asks for the pod that POD_NAME names.
+    fn pod(&self, client: &Client) -> Result<Option<Object>, Error> {
+        let (namespace, name) = (&self.namespace, &self.pod);
+        let path = format!("/api/v1/namespaces/{namespace}/pods/{name}");
+        Object::ask(client, "Pod", &path, &format!("pod {namespace}/{name}"))
     }
 
     /// As `kubectl create token SERVICE_ACCOUNT`: creates a token that stays valid after this agent's pod, to which the mounted
@@ -257,7 +292,7 @@ impl Owner {
             "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
             "spec": {"expirationSeconds": VALID},
         });
-        let client = Client::new(&self.kubeconfig).map_err(|e| e.reason.cause())?;
+        let client = self.client().map_err(|e| e.reason.cause())?;
         let made = client.create::<TokenRequest>(&path, &what, &body, REQUEST);
         match made.map(|made| made.status) {
             Ok(status) if !status.token.is_empty() => {
@@ -270,14 +305,6 @@ impl Owner {
                 remedy(&e, "create on its serviceaccounts/token", UPGRADE)
             )),
         }
-    }
-}
-
-/// Converts "not found" to `None`.
-fn found(answer: Result<Object, Error>) -> Result<Option<Object>, Error> {
-    match answer {
-        Err(e) if matches!(e.reason, Reason::NotFound(_)) => Ok(None),
-        other => other.map(Some),
     }
 }
 

@@ -41,6 +41,17 @@ impl State {
         object
     }
 
+    /// Creates the object, or replaces it. The caller notifies the watches.
+    pub(super) fn put(&mut self, object: Value) {
+        let (list, path) = place(&object);
+        let kind = match self.objects.contains_key(&path) {
+            true => "MODIFIED",
+            false => "ADDED",
+        };
+        let object = self.record(kind, list.clone(), object);
+        self.objects.insert(path, (list, object));
+    }
+
     /// The objects of a list that match the request.
     pub(super) fn listed(&self, asked: &Asked) -> Vec<Value> {
         let all = self.objects.values();
@@ -104,14 +115,7 @@ impl Shared {
     }
 
     pub(super) fn put(&self, object: Value) {
-        let (list, path) = place(&object);
-        let mut state = self.state();
-        let kind = match state.objects.contains_key(&path) {
-            true => "MODIFIED",
-            false => "ADDED",
-        };
-        let object = state.record(kind, list.clone(), object);
-        state.objects.insert(path, (list, object));
+        self.state().put(object);
         self.changed.notify_all();
     }
 
@@ -206,8 +210,9 @@ impl Shared {
         let Some(path) = pod.filter(|path| path.contains("/pods/")) else {
             return success();
         };
-        let found = self.state().objects.get(path).cloned();
-        let Some((_, mut object)) = found else {
+        // Nobody changes or deletes the pod between reading and writing it.
+        let mut state = self.state();
+        let Some((_, mut object)) = state.objects.get(path).cloned() else {
             return refusal(404, "not found");
         };
         let patch = &asked.body["metadata"]["annotations"];
@@ -219,7 +224,8 @@ impl Shared {
             }
         }
         if patch.is_object() {
-            self.put(object.clone());
+            state.put(object.clone());
+            self.changed.notify_all();
         }
         object["kind"] = "Pod".into();
         (200, object)
@@ -227,7 +233,8 @@ impl Shared {
 }
 
 pub(super) fn refusal(code: u16, why: &str) -> (u16, Value) {
-    (code, pods::status(code, "Reason", why))
+    let reason = if code == 404 { "NotFound" } else { "Reason" };
+    (code, pods::status(code, reason, why))
 }
 
 fn success() -> (u16, Value) {
