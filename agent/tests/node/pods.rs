@@ -110,15 +110,24 @@ fn a_pod_that_comes_is_waited_for() {
     let node = Node::new();
     let agent = start(&node, &server);
     synced(&agent, 0);
-    let answer = std::thread::scope(|scope| {
-        let asking = scope.spawn(|| ask(&node, "shop", "late", "uid-1"));
-        // A change of another pod does not end the wait.
-        server.put(pod("shop", "other", "uid-2"));
-        synced(&agent, 1);
-        server.put(pod("shop", "late", "uid-1"));
-        asking.join().unwrap()
+    // On a busy machine the pod may come after the second for which it is waited.
+    let is_found = (0..10).any(|n| {
+        let (late, other) = (format!("late-{n}"), format!("other-{n}"));
+        let begun = Instant::now();
+        let answer = std::thread::scope(|scope| {
+            let asking = scope.spawn(|| ask(&node, "shop", &late, "uid-1"));
+            // A change of another pod does not end the wait.
+            server.put(pod("shop", &other, "uid-2"));
+            synced(&agent, 2 * n + 1);
+            server.put(pod("shop", &late, "uid-1"));
+            asking.join().unwrap()
+        });
+        synced(&agent, 2 * n + 2);
+        let waited = begun.elapsed() >= Duration::from_secs(1);
+        assert!(answer.0 == 200 || waited, "{answer:?}");
+        answer.0 == 200
     });
-    assert_eq!(answer.0, 200, "{answer:?}");
+    assert!(is_found, "{}", agent.log());
 }
 
 #[test]
@@ -137,11 +146,7 @@ fn servers_without_streaming_lists() {
         let node = Node::new();
         let agent = start(&node, &server);
         synced(&agent, 120);
-        assert!(
-            agent.log().contains("no streaming lists"),
-            "{streaming:?}: {}",
-            agent.log()
-        );
+        agent.says("no streaming lists");
         server.put(pod("shop", "new", "uid-n"));
         synced(&agent, 121);
         server.gone();
@@ -201,7 +206,7 @@ fn a_watch_that_misbehaves() {
         synced(&agent, 1);
         server.put(pod("shop", "web-1", "uid-1"));
         synced(&agent, 2);
-        assert!(agent.is_ready(), "{shown}: {}", agent.log());
+        agent.until("ready", || agent.is_ready());
         let warnings = agent.log().matches("are not watched").count();
         assert!(warnings <= 2, "{shown}: {}", agent.log());
     }
@@ -253,7 +258,7 @@ fn a_list_with_another_status_than_200_is_no_list() {
         let before = restarts(&agent, "unreachable");
         server.gone();
         agent.until("refused", || restarts(&agent, "unreachable") > before);
-        assert!(agent.log().contains(&format!("status {status}")));
+        agent.says(&format!("status {status}"));
         assert_eq!(agent.metric(WATCHED), 1);
         server.fault(|_| None);
         synced(&agent, 1);
@@ -302,7 +307,7 @@ fn a_list_of_another_kind_is_no_list() {
         assert_eq!(agent.metric(WATCHED), 1, "{words}");
         assert!(is_known(), "{words}");
         if path.ends_with("pods") {
-            agent.until(words, || agent.log().contains(words));
+            agent.says(words);
             agent.until("shown", || agent.metric(SYNCED) == 0);
         }
         server.fault(|_| None);
@@ -321,7 +326,7 @@ fn an_event_of_another_kind_is_none_of_a_pod() {
     let mut other = pod("shop", "web-0", "uid-0");
     other["kind"] = "ConfigMap".into();
     other["metadata"]["resourceVersion"] = "1000".into();
-    for kind in ["MODIFIED", "DELETED"] {
+    for (kind, next) in [("MODIFIED", 2), ("DELETED", 3)] {
         let event = json!({"type": kind, "object": other});
         let lines = format!("{event}\n").into_bytes();
         server.fault(move |asked| {
@@ -331,12 +336,13 @@ fn an_event_of_another_kind_is_none_of_a_pod() {
         let before = garbage(&agent);
         server.end();
         agent.until("refused", || garbage(&agent) > before);
-        let words = "kind ConfigMap instead of Pod";
-        agent.until(words, || agent.log().contains(words));
-        assert_eq!(agent.metric(WATCHED), 1);
+        agent.says("kind ConfigMap instead of Pod");
+        assert_eq!(agent.metric(WATCHED), next - 1);
         assert_eq!(ask(&node, "shop", "web-0", "uid-0").0, 200);
         server.fault(|_| None);
-        synced(&agent, 1);
+        // When the agent has this pod, it has a new watch.
+        server.put(pod("shop", &format!("web-{next}"), "uid-n"));
+        synced(&agent, next);
     }
 }
 
@@ -393,6 +399,29 @@ fn what_was_missed_is_listed_anew() {
     }
 }
 
+/// kube's client takes a line that ends within its event for the end of the watch, and drops it.
+#[test]
+fn an_event_that_ends_within_its_line_is_listed_anew() {
+    let later = br#"{"type":"BOOKMARK","object":{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"1000"}}}"#;
+    let cut = [b"{\"type\":\"ADDED\",\"obj\n", &later[..], b"\n"].concat();
+    let server = ApiServer::start();
+    server.put(pod("shop", "web-0", "uid-0"));
+    let node = Node::new();
+    let agent = start(&node, &server);
+    synced(&agent, 1);
+    let is_first = std::sync::atomic::AtomicBool::new(true);
+    server.fault(move |asked| {
+        let resumed = asked.is_for_pods() && asked.is_watch() && !asked.streams();
+        let cuts = resumed && is_first.swap(false, Ordering::Relaxed);
+        cuts.then(|| Answer::Chunk(cut.clone()))
+    });
+    let garbage = || restarts(&agent, "garbage");
+    server.end();
+    agent.until("told", || garbage() >= 1);
+    server.put(pod("shop", "web-1", "uid-1"));
+    synced(&agent, 2);
+}
+
 #[test]
 fn a_token_that_was_renewed_is_used() {
     let server = ApiServer::start();
@@ -401,7 +430,7 @@ fn a_token_that_was_renewed_is_used() {
     let node = Node::new();
     let agent = start(&node, &server);
     agent.until("a refusal", || restarts(&agent, "unauthorized") >= 1);
-    assert!(agent.log().contains("is not accepted"), "{}", agent.log());
+    agent.says("is not accepted");
     assert_eq!(ask(&node, "shop", "web-0", "uid-0").0, 503);
     node.write("account/token", "token-2\n");
     synced(&agent, 1);
@@ -439,8 +468,9 @@ fn without_an_api_server_what_is_known_is_served() {
     assert_eq!(ask(&node, "shop", "web-0", "uid-0").0, 200);
     agent.until("several attempts", || restarts(&agent, "unreachable") >= 3);
     let said = |agent: &Agent| agent.log().matches("node1 are not watched").count();
+    agent.says("node1 are not watched");
     assert_eq!(said(&agent), 1, "said once: {}", agent.log());
-    assert!(agent.is_ready());
+    agent.until("ready", || agent.is_ready());
     // An API server that never answers: the agent installs and serves anyway.
     let second = Node::new();
     let agent = start(&second, &server);
@@ -455,6 +485,9 @@ fn repair_of_another_node_than_the_one_that_is_watched_is_warned_of() {
     for (name, is_warned) in [("node1", false), ("node2", true), ("", true)] {
         let agent = node.ready(&[("NODE_NAME", "node1"), ("REPAIR_NODE_NAME", name)]);
         let words = format!("REPAIR_NODE_NAME={name:?} is not NODE_NAME=\"node1\"");
+        if is_warned {
+            agent.says(&words);
+        }
         assert_eq!(agent.log().contains(&words), is_warned, "{}", agent.log());
     }
 }
@@ -465,7 +498,7 @@ fn without_a_node_name_nothing_is_watched() {
     node.write("net.d/10-pods.conflist", BRIDGE);
     for (name, words) in [("", "NODE_NAME is not set"), ("a&b", "no name of a node")] {
         let agent = node.ready(&[("NODE_NAME", name)]);
-        assert!(agent.log().contains(words), "{}", agent.log());
+        agent.says(words);
         assert!(!node.exists("run/pods.sock"));
     }
 }

@@ -68,6 +68,8 @@ pub struct Bounded {
     list: Option<(Kinds, Vec<u8>)>,
     limits: Limits,
     seen: usize,
+    /// State of the current line, for a watch.
+    line: Line,
     deadline: Option<Pin<Box<Sleep>>>,
     idle: Option<Pin<Box<Sleep>>>,
 }
@@ -82,6 +84,7 @@ impl Bounded {
             list: None,
             limits,
             seen: 0,
+            line: Line::default(),
             deadline,
             idle,
         }
@@ -110,6 +113,51 @@ fn check(list: &[u8], kinds: Kinds) -> Result<(), String> {
         Ok(List { kind }) if kind.is_empty() => Err(format!("no kind instead of {expected}")),
         Ok(List { kind }) => Err(format!("kind {} instead of {expected}", cut(&kind))),
         Err(e) => Err(format!("no JSON of {expected}: {e}")),
+    }
+}
+
+/// The nesting of the current line of a watch. kube's client takes a line that ends within its event for the end of the watch, and
+/// drops it: its object would stay unknown.
+#[derive(Debug, Default)]
+struct Line {
+    depth: usize,
+    in_string: bool,
+    escaped: bool,
+    /// An object began.
+    is_event: bool,
+    /// It is not blank.
+    begun: bool,
+}
+
+impl Line {
+    /// Reads further bytes. Fails if a line ends within its event.
+    fn read(&mut self, data: &[u8]) -> Result<(), &'static str> {
+        for byte in data {
+            self.begun |= !byte.is_ascii_whitespace();
+            match byte {
+                b'\n' => {
+                    self.end()?;
+                    *self = Self::default();
+                }
+                _ if self.escaped => self.escaped = false,
+                b'\\' => self.escaped = self.in_string,
+                b'"' => self.in_string = !self.in_string,
+                _ if self.in_string => {}
+                b'{' | b'[' => (self.depth, self.is_event) = (self.depth + 1, true),
+                b'}' | b']' => self.depth = self.depth.saturating_sub(1),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that the line may end here.
+    fn end(&self) -> Result<(), &'static str> {
+        let is_whole = self.is_event && self.depth == 0 && !self.in_string;
+        match is_whole || !self.begun {
+            true => Ok(()),
+            false => Err("it ends within an event"),
+        }
     }
 }
 
@@ -182,9 +230,10 @@ impl Bounded {
         }
         let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(cx) else {
             let silent = |idle: &mut Pin<Box<Sleep>>| idle.poll_unpin(cx).is_ready();
-            return match this.idle.as_mut().is_some_and(silent) {
-                true => Poll::Ready(None),
-                false => Poll::Pending,
+            return match (this.idle.as_mut().is_some_and(silent), this.line.end()) {
+                (true, Ok(())) => Poll::Ready(None),
+                (true, Err(why)) => too(why.to_owned()),
+                (false, _) => Poll::Pending,
             };
         };
         if let (Some(idle), Some(limit)) = (&mut this.idle, this.limits.idle) {
@@ -197,6 +246,16 @@ impl Bounded {
             if this.seen > this.limits.bytes {
                 return too(format!("more than {} bytes at once", this.limits.bytes));
             }
+            if this.limits.lines
+                && let Err(why) = this.line.read(data)
+            {
+                return too(why.to_owned());
+            }
+        }
+        if frame.is_none()
+            && let Err(why) = this.line.end()
+        {
+            return too(why.to_owned());
         }
         Poll::Ready(frame.map(|f| f.map_err(kube::Error::HyperError)))
     }
@@ -247,6 +306,28 @@ mod tests {
         };
         runtime::of_one_thread("test").unwrap().block_on(read);
         server.join().unwrap();
+    }
+
+    #[test]
+    fn a_line_that_ends_within_its_event_is_none() {
+        let read = |parts: &[&str]| {
+            let mut line = Line::default();
+            let mut parts = parts.iter().map(|part| line.read(part.as_bytes()));
+            let read = parts.try_for_each(|read| read);
+            (read, line.end())
+        };
+        let whole = r#"{"type":"ADDED","object":{"a":["}\\\"",1]}}"#;
+        let line = format!("{whole}\n");
+        for (n, _) in whole.char_indices().skip(1) {
+            let (begin, rest) = line.split_at(n);
+            assert_eq!(read(&[begin, rest]), (Ok(()), Ok(())), "{begin}");
+            assert!(read(&[begin]).1.is_err(), "{begin}");
+            assert!(read(&[begin, "\n"]).0.is_err(), "{begin}");
+        }
+        for (text, ends) in [("", true), ("\r\n \n", true), (whole, true), ("tru", false)] {
+            let (begun, end) = read(&[text]);
+            assert!(begun.is_ok() && end.is_ok() == ends, "{text}");
+        }
     }
 
     #[test]

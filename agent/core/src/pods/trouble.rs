@@ -89,7 +89,8 @@ impl Trouble {
                     };
                     Self::new(kind, unanswered.to_string())
                 }
-                None if is_invalid(other) => Self::new(Kind::Garbage, chain(other)),
+                // An object over several lines instead of events, for example.
+                None if is_invalid(other) => Self::refusal(Kind::Garbage, chain(other)),
                 None => Self::new(Kind::Unreachable, chain(other)),
             },
         }
