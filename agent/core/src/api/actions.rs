@@ -18,7 +18,8 @@ const REQUESTS: usize = 8;
 
 /// Maximum number of attempts while the API server asks to retry later, as in other clients.
 const ATTEMPTS: u32 = 10;
-/// Pause before a retry: the default, if the API server gives none, and the maximum of the one that it gives in the body.
+/// Pause before a retry: the default, if the API server gives it in the header alone, and the maximum of the one that it gives in the
+/// body.
 const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
 /// No retry begins after this time.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -188,12 +189,13 @@ impl Actions {
     }
 }
 
-/// Returns the pause before a retry, at least that of the `Retry-After` header; `None` if the request is not to be retried.
+/// Returns the pause before a retry, at least that of the `Retry-After` header; `None` if the API server does not ask for one, as it
+/// always does if it is busy: the caller then counts and logs a failure.
 fn patience(status: &Status, held: Duration) -> Option<Duration> {
     let asked = status.details.as_ref().map(|d| d.retry_after_seconds);
     let asked = asked.filter(|seconds| *seconds > 0);
     let is_asked = asked.is_some() || !held.is_zero();
-    let is_busy = status.code == 429 || (matches!(status.code, 503 | 504) && is_asked);
+    let is_busy = matches!(status.code, 429 | 503 | 504) && is_asked;
     let asked = asked.map(|seconds| Duration::from_secs(seconds.into()));
     is_busy.then(|| asked.unwrap_or(PAUSE.0).min(PAUSE.1).max(held))
 }
@@ -273,7 +275,7 @@ mod tests {
         let wait = |code: u16, seconds: u32| held(code, seconds, 0);
         assert_eq!(
             (wait(429, 0), wait(429, 3), wait(429, 900)),
-            (Some(1), Some(3), Some(10))
+            (None, Some(3), Some(10))
         );
         assert_eq!(
             (wait(503, 2), wait(503, 0), wait(409, 2)),
