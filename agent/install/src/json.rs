@@ -7,13 +7,15 @@ use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// Maximum nesting, as in serde_json; deeper files are rejected.
+/// Nesting down to which values are decoded; deeper ones stay as they are written. What this installer looks at is not that deep.
 const DEPTH: usize = 128;
+/// Maximum nesting, as in Go's `encoding/json`, by which runtimes decode; deeper files are rejected.
+const MAX_DEPTH: usize = 10_000;
 
 /// A JSON value; objects keep the order of their keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Json {
-    /// `null`, `true`, `false`, a number, or a string with an unpaired surrogate, as written.
+    /// `null`, `true`, `false`, a number, a string with an unpaired surrogate, or a value nested deeper than is decoded, as written.
     Literal(String),
     /// A string, decoded.
     String(String),
@@ -29,8 +31,12 @@ impl Json {
     /// # Errors
     /// The error in the text and its position.
     pub fn parse(text: &str) -> Result<Self, String> {
+        // Does not recurse.
         let raw: &RawValue = serde_json::from_str(text).map_err(|e| e.to_string())?;
-        Self::from_raw(raw, DEPTH)
+        match nesting(text) > MAX_DEPTH {
+            true => Err(format!("is nested more than {MAX_DEPTH} deep")),
+            false => Self::from_raw(raw, DEPTH),
+        }
     }
 
     fn from_raw(raw: &RawValue, depth: usize) -> Result<Self, String> {
@@ -39,7 +45,7 @@ impl Json {
         }
         let text = raw.get();
         let inner = |raw: &RawValue| match depth {
-            0 => Err(format!("is nested more than {DEPTH} deep")),
+            0 => Ok(Self::Literal(raw.get().to_owned())),
             depth => Self::from_raw(raw, depth - 1),
         };
         Ok(match text.as_bytes().first() {
@@ -157,6 +163,27 @@ impl Json {
     }
 }
 
+/// Returns the greatest nesting of arrays and objects in a valid text.
+fn nesting(text: &str) -> usize {
+    let (mut depth, mut deepest) = (0_usize, 0);
+    let (mut in_string, mut escaped) = (false, false);
+    for byte in text.bytes() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' => escaped = in_string,
+            b'"' => in_string = !in_string,
+            _ if in_string => {}
+            b'{' | b'[' => {
+                depth += 1;
+                deepest = deepest.max(depth);
+            }
+            b'}' | b']' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    deepest
+}
+
 /// The members of an object, in the order of the text.
 struct Pairs<'a>(Vec<(String, &'a RawValue)>);
 
@@ -224,10 +251,25 @@ mod tests {
         assert_eq!(json, Json::parse(r#"{"a": 3, "b": 2}"#).unwrap());
     }
 
+    /// Runtimes load it. Brackets in a string do not count.
+    #[test]
+    fn deep_values_stay_as_they_are_written() {
+        for depth in [127, 128, 129, 1000, 9_999] {
+            let deep = format!("{}\"[{{\\\"[\"{}", "[ ".repeat(depth), "]".repeat(depth));
+            let text = format!("{{\"name\": \"n\", \"x\": {deep}}}");
+            let json = Json::parse(&text).unwrap();
+            assert_eq!(json.get("name").unwrap().as_str(), Some("n"));
+            let printed = json.clone().sorted().pretty();
+            assert_eq!(Json::parse(&printed).unwrap().pretty(), printed, "{depth}");
+            let packed = |text: &str| text.replace([' ', '\n'], "");
+            assert_eq!(packed(&printed), packed(&text), "{depth}");
+        }
+    }
+
     #[test]
     fn nonsense() {
         let deep = "[".repeat(200_000);
-        let deep_but_whole = format!("{}{}", "[".repeat(1000), "]".repeat(1000));
+        let deep_but_whole = format!("{}{}", "[".repeat(10_001), "]".repeat(10_001));
         for text in [
             "",
             "{",

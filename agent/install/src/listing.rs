@@ -177,7 +177,7 @@ fn list_is_valid(path: &Path, json: &Json) -> Result<(), String> {
     if let Some(plugins) = json.get("plugins") {
         return typed::plugins(plugins);
     }
-    let only_inlined = json.get("loadOnlyInlinedPlugins") == Some(&Json::bool(true));
+    let only_inlined = json.get("loadOnlyInlinedPlugins").and_then(typed::switch) == Some(true);
     let plain = !name.is_empty() && !name.contains('/') && name != "." && name != "..";
     let dir = path.parent().unwrap_or(Path::new("")).join(name);
     let files = match only_inlined || !plain {

@@ -8,10 +8,12 @@ use super::json::Json;
 enum Form {
     Text,
     Texts,
+    Versions,
+    Switch,
     Bools,
     Object(&'static [Member]),
 }
-use Form::{Bools, Object, Text, Texts};
+use Form::{Bools, Object, Switch, Text, Texts, Versions};
 
 type Member = (&'static str, Form);
 
@@ -52,11 +54,45 @@ pub(super) fn plugins(plugins: &Json) -> Result<(), String> {
     plugins.try_for_each(|(n, json)| plugin(json, &format!("plugins[{n}]")))
 }
 
+/// The optional members of a list beside its plugins.
+const LIST: [Member; 6] = [
+    ("name", Text),
+    ("cniVersion", Text),
+    ("cniVersions", Versions),
+    ("disableCheck", Switch),
+    ("disableGC", Switch),
+    ("loadOnlyInlinedPlugins", Switch),
+];
+
 /// Checks the optional members of a list beside its plugins.
 pub(super) fn list(json: &Json) -> Result<(), String> {
-    let there = |key| json.get(key).map(|value| (key, value));
-    let mut members = ["name", "cniVersion"].into_iter().filter_map(there);
-    members.try_for_each(|(key, value)| one(value, key, &Text))
+    let there = |(key, form)| json.get(key).map(|value| (key, form, value));
+    let mut members = LIST.into_iter().filter_map(there);
+    members.try_for_each(|(key, form, value)| one(value, key, &form))?;
+    // It is compared with the others, and only then.
+    match (json.get("cniVersions"), json.get("cniVersion")) {
+        (Some(_), Some(version)) if version.as_str() != Some("") => {
+            one(&Json::Array(vec![version.clone()]), "cniVersion", &Versions)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Returns the value of a boolean that may be written as a string.
+pub(super) fn switch(value: &Json) -> Option<bool> {
+    let text = match value {
+        Json::Literal(text) => text.clone(),
+        Json::String(text) => text.to_lowercase(),
+        _ => return None,
+    };
+    text.parse().ok()
+}
+
+/// Returns true for a version as the library parses it: up to three numbers, or nothing.
+fn is_version(text: &str) -> bool {
+    let parts: Vec<&str> = text.split('.').collect();
+    let mut numbers = parts.iter();
+    text.is_empty() || (parts.len() < 4 && numbers.all(|part| part.parse::<i64>().is_ok()))
 }
 
 fn members(json: &Json, path: &str, forms: &[Member]) -> Result<(), String> {
@@ -83,7 +119,18 @@ fn one(value: &Json, path: &str, form: &Form) -> Result<(), String> {
             let mut items = items.iter().enumerate();
             items.try_for_each(|(n, item)| one(item, &format!("{path}[{n}]"), &Text))
         }
-        (Texts, _) => Err(misfit(path, "array")),
+        (Versions, Json::Array(items)) => {
+            let is_odd = |item: &&Json| item.as_str().is_none_or(|text| !is_version(text));
+            match items.iter().find(is_odd) {
+                Some(_) => Err(format!("has {path} with an entry that is no version")),
+                None => Ok(()),
+            }
+        }
+        (Texts | Versions, _) => Err(misfit(path, "array")),
+        (Switch, value) => match switch(value) {
+            Some(_) => Ok(()),
+            None => Err(misfit(path, "boolean")),
+        },
         (Bools, Json::Object(pairs)) => match pairs.iter().find(|(_, value)| !is_bool(value)) {
             Some((key, _)) => Err(misfit(&join(path, key), "boolean")),
             None => Ok(()),
@@ -124,6 +171,41 @@ mod tests {
              "ipam": {"type": "host-local", "ranges": [[]]}, "dns": {"search": ["a"], "domain": ""}},
             {"type": "b", "capabilities": null, "ipam": {}, "dns": null}]}"#;
         assert_eq!(check(fits), Ok(()));
+    }
+
+    /// As `NetworkConfFromBytes`.
+    #[test]
+    fn members_of_a_list_beside_its_plugins() {
+        let list = |members: &str| {
+            check(&format!(
+                r#"{{"name": "n", {members}, "plugins": [{{"type": "a"}}]}}"#
+            ))
+        };
+        for fits in [
+            r#""disableCheck": true, "disableGC": "False", "loadOnlyInlinedPlugins": "TRUE""#,
+            r#""cniVersions": []"#,
+            r#""cniVersions": ["0.4.0", "1.1", "7", ""], "cniVersion": """#,
+            r#""cniVersion": "new""#,
+        ] {
+            assert_eq!(list(fits), Ok(()), "{fits}");
+        }
+        for (misfit, field) in [
+            (r#""disableCheck": "maybe""#, "disableCheck"),
+            (r#""disableCheck": null"#, "disableCheck"),
+            (r#""disableGC": 1"#, "disableGC"),
+            (
+                r#""loadOnlyInlinedPlugins": "yes""#,
+                "loadOnlyInlinedPlugins",
+            ),
+            (r#""cniVersions": "1.0.0""#, "cniVersions"),
+            (r#""cniVersions": [1]"#, "cniVersions"),
+            (r#""cniVersions": ["1.0.0.0"]"#, "cniVersions"),
+            (r#""cniVersions": ["1.x"]"#, "cniVersions"),
+            (r#""cniVersions": [], "cniVersion": "new""#, "cniVersion"),
+        ] {
+            let why = list(misfit).unwrap_err();
+            assert!(why.contains(field), "{misfit}: {why}");
+        }
     }
 
     #[test]
