@@ -169,7 +169,7 @@ fn connections_to_a_pod_that_programs_redirect_are_proved_by_a_caller_in_another
     drop(stage);
     let ingress = json!({ "ingress_mode": true });
     pod.apply(&wanted(true, &ingress)).expect("applied");
-    expect(other, Answer::No, "no program captured it");
+    expect(other, Answer::No, "not redirected");
 }
 
 /// Conntrack has no entry of such a connection.
