@@ -63,6 +63,12 @@ impl Node {
         std::fs::write(self.path(name), text).unwrap();
     }
 
+    /// Like [`Node::write`], but nobody sees a part of the text.
+    pub(crate) fn replace(&self, name: &str, text: &str) {
+        self.write("beside", text);
+        std::fs::rename(self.path("beside"), self.path(name)).unwrap();
+    }
+
     pub(crate) fn read(&self, name: &str) -> String {
         std::fs::read_to_string(self.path(name)).unwrap_or_else(|e| panic!("{name}: {e}"))
     }
@@ -259,11 +265,26 @@ impl Agent {
         start.elapsed()
     }
 
+    /// Waits until the log contains these words. The agent writes the log a little later than it does what it tells.
+    pub(crate) fn says(&self, words: &str) {
+        self.until(words, || self.log().contains(words));
+    }
+
+    /// The answer of the server for metrics and the status page.
+    pub(crate) fn page(&self, path: &str) -> (u16, String) {
+        self.answer(self.metrics, path)
+    }
+
+    /// The answer of the server for probes.
+    pub(crate) fn probe(&self, path: &str) -> (u16, String) {
+        self.answer(self.health, path)
+    }
+
     /// The agent disconnects slow clients, and on a busy machine this client may be slow.
-    fn answer(&self, path: &str) -> (u16, String) {
+    fn answer(&self, port: u16, path: &str) -> (u16, String) {
         let end = Instant::now() + PATIENCE;
         loop {
-            match get(self.metrics, path) {
+            match get(port, path) {
                 Some(answer) => return answer,
                 None => assert!(Instant::now() < end, "no {path}:\n{}", self.log()),
             }
@@ -273,14 +294,14 @@ impl Agent {
 
     /// The content of `/status.json`.
     pub(crate) fn facts(&self) -> serde_json::Value {
-        let (status, text) = self.answer("/status.json");
+        let (status, text) = self.page("/status.json");
         assert_eq!(status, 200, "{text}");
         serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e}: {text}"))
     }
 
     /// A number in `/metrics`; 0 if the metric is absent.
     pub(crate) fn metric(&self, line: &str) -> u64 {
-        let (_, text) = self.answer("/metrics");
+        let (_, text) = self.page("/metrics");
         let found = text
             .lines()
             .find_map(|l| l.strip_prefix(line)?.strip_prefix(' ')?.parse().ok());
