@@ -135,6 +135,7 @@ impl Keeper {
             if memory.drifted.is_some() {
                 // Until the next look the pod is not reported as in sync.
                 memory.in_sync = None;
+                memory.postponed = Some(pause);
             }
             return Err(Next::After(pause));
         }
@@ -408,13 +409,7 @@ mod tests {
     use weir_core::settings::resolve;
     use weir_core::thread::runtime;
 
-    /// Otherwise the descriptors from its job would stay open until the process ends.
-    #[test]
-    fn the_namespace_of_a_pod_that_goes_during_its_job_is_let_go() {
-        let netns = weir_testing::namespace_or_skip!();
-        let (sandboxes, identity) = (Sandboxes::of_node(), Identity::called("a"));
-        let runtime = runtime::of_one_thread("test").unwrap();
-        let _entered = runtime.enter();
+    fn keeper(sandboxes: &Sandboxes) -> Keeper {
         let access = Access {
             host: "127.0.0.1".into(),
             port: "443".into(),
@@ -422,13 +417,59 @@ mod tests {
         };
         let connection = Connection::of_actions(&access).unwrap();
         let settings = RepairSettings::of(&resolve(&BTreeMap::new(), &|_| None)).unwrap();
-        let mut keeper = Keeper::new(
+        Keeper::new(
             settings.unwrap(),
             (Pods::new().0, sandboxes.clone()),
             Actions::new(&connection, "node1"),
             (Drift::new(Arc::new(|_, _| {})).0, Drifted::default()),
             Journal::default(),
-        );
+        )
+    }
+
+    #[test]
+    fn a_pod_whose_repair_is_put_off_has_a_reason() {
+        use weir_core::journal::pod::Repair;
+        let runtime = runtime::of_one_thread("test").unwrap();
+        let _entered = runtime.enter();
+        let mut keeper = keeper(&Sandboxes::of_node());
+        keeper.settings.interval = Some(Duration::from_secs(30));
+        let mut pod = weir_testing::pods::sidecar("shop", "web");
+        pod["status"] = serde_json::json!({"phase": "Running", "podIP": "10.0.0.1"});
+        let view = weir_core::pods::PodView::from_value(&pod).unwrap();
+        let mut memory = Memory::new(Arc::new(view));
+        let repair = Repair {
+            first: String::new(),
+            differences: 1,
+            cause: weir_core::journal::pod::Cause::Missing,
+            summary: String::new(),
+        };
+        while memory.heals.pause(Instant::now()).is_none() {
+            let pod = memory.view.reference();
+            memory.heals.made(pod, repair.clone(), None);
+        }
+        memory.drifted = Some(None);
+        let start = Start {
+            uid: "a".into(),
+            sweep: false,
+            since: Instant::now(),
+        };
+        assert!(matches!(
+            keeper.state_job(&mut memory, &start),
+            Err(Next::After(_))
+        ));
+        let state = memory.state().unwrap();
+        let why = state.error.unwrap_or_default();
+        assert!(!state.verified && why.contains("again and again"), "{why}");
+    }
+
+    /// Otherwise the descriptors from its job would stay open until the process ends.
+    #[test]
+    fn the_namespace_of_a_pod_that_goes_during_its_job_is_let_go() {
+        let netns = weir_testing::namespace_or_skip!();
+        let (sandboxes, identity) = (Sandboxes::of_node(), Identity::called("a"));
+        let runtime = runtime::of_one_thread("test").unwrap();
+        let _entered = runtime.enter();
+        let mut keeper = keeper(&sandboxes);
         sandboxes.announce_path("a", &netns.path()).unwrap();
         sandboxes.find(&identity, Instant::now()).unwrap();
         assert!(sandboxes.kept(&identity).is_some());

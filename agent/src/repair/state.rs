@@ -3,7 +3,7 @@
 use super::broken::Broken;
 use super::visit::{InSync, Look};
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 use weir_cni::compile::Engine;
 use weir_cni::config::InboundMode;
 use weir_core::journal::cut;
@@ -29,6 +29,8 @@ pub(super) struct Memory {
     pub(super) drifted: Option<Option<Writer>>,
     /// Its recent repairs.
     pub(super) heals: Heals,
+    /// Its rules changed, and the next look is this long after the change was noticed.
+    pub(super) postponed: Option<Duration>,
     /// The running job.
     pub(super) running: Option<Running>,
     /// For a pod that does not ask for redirection: rules that were found, or why they could not be looked for.
@@ -78,6 +80,7 @@ impl Memory {
             seen: None,
             drifted: None,
             heals: Heals::default(),
+            postponed: None,
             running: None,
             unasked: None,
         }
@@ -85,7 +88,7 @@ impl Memory {
 
     pub(super) fn is_right(&mut self, now: InSync) {
         self.seen = Some((SystemTime::now(), now.engine));
-        (self.in_sync, self.failed) = (Some(now), None);
+        (self.in_sync, self.failed, self.postponed) = (Some(now), None, None);
     }
 
     /// Returns the public state; `None` if the pod is not known to ask for redirection.
@@ -99,8 +102,20 @@ impl Memory {
             engine: self.seen.and_then(|(_, engine)| engine),
             verified: self.in_sync.is_some(),
             verified_at: self.seen.map(|(at, _)| at),
-            error: self.failed.as_ref().map(|(why, _)| cut(why).into()),
+            error: self.why_not_verified().map(|why| cut(&why).into()),
         })
+    }
+
+    fn why_not_verified(&self) -> Option<String> {
+        let postponed = |pause: Duration| {
+            format!(
+                "its rules were changed, as again and again: they are looked at and repaired after a pause of at most \
+                 {} s",
+                pause.as_secs_f32().ceil()
+            )
+        };
+        let failed = self.failed.as_ref().map(|(why, _)| why.clone());
+        failed.or_else(|| self.postponed.map(postponed))
     }
 }
 
