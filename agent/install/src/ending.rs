@@ -2,7 +2,7 @@
 
 use super::owner::Verdict;
 use super::passes::{Agent, End};
-use super::remove_everything;
+use super::{Removed, remove_everything};
 use weir_core::journal::install::Event;
 
 impl Agent {
@@ -47,13 +47,18 @@ impl Agent {
             None if self.owner.can_ask() => remove_everything(self.installer.desired()),
             _ => self.installer.remove(),
         };
+        let (removed, unknown) = match removed {
+            Ok(Removed { done, unknown }) => (Ok(done), unknown),
+            Err(why) => (Err(why), Vec::new()),
+        };
         // A failure does not prevent the other removal.
         let beside = self
             .beside
             .take()
             .map_or_else(|| Ok(Vec::new()), |remove| remove());
         let mut end = End::Well;
-        for removed in [removed, beside] {
+        let unknown = unknown.into_iter().map(Err);
+        for removed in [removed, beside].into_iter().chain(unknown) {
             match removed {
                 Ok(done) => {
                     let removed = done.into_iter().map(|what| Event::Removed { what });

@@ -154,9 +154,14 @@ pub(super) fn remove(path: &Path) -> io::Result<bool> {
             sync_dir(path);
             Ok(true)
         }
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+        // A read-only file system refuses before it looks whether there is such a file.
+        Err(_) if is_missing(path) => Ok(false),
         Err(e) => Err(e),
     }
+}
+
+fn is_missing(path: &Path) -> bool {
+    std::fs::symlink_metadata(path).is_err_and(|e| is_absence(&e))
 }
 
 /// Returns the permission bits of a file.

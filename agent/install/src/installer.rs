@@ -9,7 +9,7 @@ use super::json::Json;
 use super::kubeconfig::{kubeconfig, with_token};
 use super::listing;
 use super::own_names;
-use super::remove::remove_installed;
+use super::remove::{Removed, remove_installed};
 use super::unfinished;
 use std::fmt;
 use std::io;
@@ -321,11 +321,11 @@ impl Installer {
         self.credentials.is_some()
     }
 
-    /// Removes the installation at shutdown. Returns texts about what was done.
+    /// Removes the installation at shutdown.
     ///
     /// # Errors
     /// The first step that failed; those after it are not done.
-    pub fn remove(&self) -> Result<Vec<String>, String> {
+    pub fn remove(&self) -> Result<Removed, String> {
         remove_installed(&self.desired, self.written())
     }
 }

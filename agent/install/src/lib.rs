@@ -46,7 +46,7 @@ pub use listing::{Listing, list};
 pub use owner::Owner;
 pub use passes::{Agent, End};
 pub use plan::{Planned, plan};
-pub use remove::{Left, check_alone, left, remove_everything};
+pub use remove::{Left, Removed, check_alone, left, remove_everything};
 pub use selectors::selectors;
 pub use watch::Signals;
 pub use weir_core::api::access::Access;

@@ -27,6 +27,17 @@ pub struct Left {
     pub path: PathBuf,
     /// A description of its content.
     pub what: &'static str,
+    /// Whether it has a part of the installation is not known.
+    pub unknown: bool,
+}
+
+/// The result of a removal.
+#[derive(Debug, Default)]
+pub struct Removed {
+    /// Texts about what was done.
+    pub done: Vec<String>,
+    /// Texts about files that cannot be read, and may have an entry of the plugin.
+    pub unknown: Vec<String>,
 }
 
 /// Checks that no agent runs on this node, which would immediately reinstall what is removed.
@@ -77,18 +88,34 @@ pub fn left(desired: &Desired) -> Result<Vec<Left>, String> {
         (desired.bin_dir.join(PLUGIN), "the plugin's program"),
     ] {
         match files::exists(&path) {
-            Ok(true) => found.push(Left { path, what }),
+            Ok(true) => found.push(known(path, what)),
             Ok(false) => {}
             Err(e) => return Err(format!("cannot read {}: {e}", path.display())),
         }
     }
+    let unfinished = unfinished::left(desired)?.into_iter();
+    found.extend(unfinished.map(|path| known(path, "an unfinished file of an agent")));
     Ok(found)
 }
 
-/// Lists the configurations. A directory that was deleted on the node has none.
+fn known(path: PathBuf, what: &'static str) -> Left {
+    let unknown = false;
+    Left {
+        path,
+        what,
+        unknown,
+    }
+}
+
+/// Lists the configurations. A directory that does not exist, or was deleted on the node, has none. Where the directory of
+/// programs is missing as well, both may be seen elsewhere.
 fn listed(desired: &Desired) -> Result<Listing, String> {
     let dir = &desired.net_dir;
-    if std::fs::metadata(dir).is_ok_and(|meta| meta.nlink() == 0) {
+    let is_gone = match std::fs::metadata(dir) {
+        Ok(meta) => meta.nlink() == 0,
+        Err(e) => files::is_absence(&e) && desired.bin_dir.is_dir(),
+    };
+    if is_gone {
         return Ok(Listing::default());
     }
     listing::list(dir).map_err(|e| {
@@ -107,36 +134,40 @@ fn ours(listing: &Listing) -> Vec<Left> {
         .collect();
     paths.sort();
     let left = |path: &PathBuf| {
-        let what = match listing::read_json(path) {
-            Ok(json) if is_ours(&json) || copy::has_ours(&json) => "an entry of the plugin",
-            Ok(_) | Err(Unread::Json(_)) => return None,
+        match listing::read_json(path) {
+            Ok(json) if is_ours(&json) || copy::has_ours(&json) => {
+                Some(known(path.clone(), "an entry of the plugin"))
+            }
+            Ok(_) | Err(Unread::Json(_)) => None,
             // Not a file, or removed in the meantime.
             Err(Unread::File(e))
                 if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::InvalidInput) =>
             {
-                return None;
+                None
             }
-            Err(Unread::File(_)) => "it cannot be read, and may have an entry of the plugin",
-        };
-        let path = path.clone();
-        Some(Left { path, what })
+            Err(Unread::File(_)) => Some(Left {
+                path: path.clone(),
+                what: "it cannot be read, and may have an entry of the plugin",
+                unknown: true,
+            }),
+        }
     };
     paths.into_iter().filter_map(left).collect()
 }
 
-/// Removes our entries from all configurations, then the kubeconfig, then the program unless it is to be kept.
-/// Returns texts about what was done.
+/// Removes our entries from all configurations that can be read, then the kubeconfig, then the program unless it is to be kept.
+/// An unreadable file of another component does not keep the token of the kubeconfig alive.
 ///
 /// # Errors
 /// The first step that failed; the steps after it are not done. A failed configuration does not prevent the others.
-pub fn remove_everything(desired: &Desired) -> Result<Vec<String>, String> {
-    let mut done = from_configurations(desired, None)?;
-    done.extend(credentials_and_program(desired)?);
-    Ok(done)
+pub fn remove_everything(desired: &Desired) -> Result<Removed, String> {
+    let mut removed = from_configurations(desired, None)?;
+    removed.done.extend(credentials_and_program(desired)?);
+    Ok(removed)
 }
 
 /// Removes our entries from all configurations, and from `written`, which may no longer be JSON: that is an error.
-fn from_configurations(desired: &Desired, written: Option<&Path>) -> Result<Vec<String>, String> {
+fn from_configurations(desired: &Desired, written: Option<&Path>) -> Result<Removed, String> {
     let listing = listed(desired)?;
     let mut copies: Vec<PathBuf> = copy::left(desired, &listing)
         .map_err(|e| e.to_string())?
@@ -149,15 +180,16 @@ fn from_configurations(desired: &Desired, written: Option<&Path>) -> Result<Vec<
             .as_ref()
             .map(|name| desired.net_dir.join(name)),
     );
-    let (mut done, mut failed) = (Vec::new(), Vec::new());
+    let (mut removed, mut failed) = (Removed::default(), Vec::new());
     let ours = ours(&listing).into_iter().map(|left| left.path);
     let mut paths: Vec<PathBuf> = ours.chain(written.map(Path::to_owned)).collect();
     paths.sort();
     paths.dedup();
     for path in paths {
         match from_configuration(&path, copies.contains(&path)) {
-            Ok(removed) => done.extend(removed),
-            Err(why) => failed.push(why),
+            Ok(done) => removed.done.extend(done),
+            Err((why, true)) => removed.unknown.push(why),
+            Err((why, false)) => failed.push(why),
         }
     }
     if failed.is_empty()
@@ -165,14 +197,11 @@ fn from_configurations(desired: &Desired, written: Option<&Path>) -> Result<Vec<
     {
         failed.push(why);
     }
-    match failed.is_empty() {
-        true => Ok(done),
-        false => Err(failed
-            .into_iter()
-            .chain(done)
-            .collect::<Vec<_>>()
-            .join("; ")),
+    if failed.is_empty() {
+        return Ok(removed);
     }
+    failed.extend(removed.unknown.into_iter().chain(removed.done));
+    Err(failed.join("; "))
 }
 
 /// Removes the installation at shutdown: as [`remove_everything`] if a configuration was written. Our own configuration is
@@ -180,18 +209,22 @@ fn from_configurations(desired: &Desired, written: Option<&Path>) -> Result<Vec<
 pub(super) fn remove_installed(
     desired: &Desired,
     written: Option<&Path>,
-) -> Result<Vec<String>, String> {
-    let Some(path) = written else {
-        return credentials_and_program(desired);
-    };
+) -> Result<Removed, String> {
     let mut done = Vec::new();
+    let Some(path) = written else {
+        done.extend(credentials_and_program(desired)?);
+        let unknown = Vec::new();
+        return Ok(Removed { done, unknown });
+    };
     let is_our_own = !desired.chained || desired.owned.is_some();
     if is_our_own {
         done.extend(delete(path, "configuration")?);
     }
-    done.extend(from_configurations(desired, Some(path))?);
+    let removed = from_configurations(desired, Some(path))?;
+    done.extend(removed.done);
     done.extend(credentials_and_program(desired)?);
-    Ok(done)
+    let unknown = removed.unknown;
+    Ok(Removed { done, unknown })
 }
 
 fn credentials_and_program(desired: &Desired) -> Result<Vec<String>, String> {
@@ -204,28 +237,37 @@ fn credentials_and_program(desired: &Desired) -> Result<Vec<String>, String> {
         done.push(format!("{} stays: a runtime may still call it to delete pods; WEIR_KEEP_PLUGIN=false removes it", program.display()));
     }
     // An unfinished file may contain a token.
-    match unfinished::tidy_all(desired) {
-        failed if failed.is_empty() => Ok(done),
-        failed => Err(failed.join("; ")),
+    let mut failed = unfinished::tidy_all(desired);
+    failed.extend(unfinished::tidy_copies(&program));
+    match failed.is_empty() {
+        true => Ok(done),
+        false => Err(failed.join("; ")),
     }
 }
 
 /// Removes our entry from one file. Deletes the file if it is a copy of another one, or has nothing but our entry: a list
-/// without plugins would stop a runtime.
-fn from_configuration(path: &Path, is_copy: bool) -> Result<Option<String>, String> {
+/// without plugins would stop a runtime. The error comes with true if the file cannot be read, so that it is not known whether it
+/// has an entry.
+fn from_configuration(path: &Path, is_copy: bool) -> Result<Option<String>, (String, bool)> {
     let fail = |e: &dyn std::fmt::Display| {
-        format!(
-            "cannot remove our entry from {}: {e}; the file is as it was",
-            path.display()
-        )
+        let path = path.display();
+        let why = format!("cannot remove our entry from {path}: {e}; the file is as it was");
+        (why, false)
     };
+    let unread = |e: std::io::Error| {
+        let path = path.display();
+        let why = format!("{path} cannot be read, and may have an entry of the plugin: {e}");
+        (why, true)
+    };
+    let delete = |path| delete(path, "configuration").map_err(|why| (why, false));
     for _ in 0..LOOKS {
         let json = match listing::read_json(path) {
             Err(Unread::File(e)) if e.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(Unread::File(e)) => return Err(unread(e)),
             other => other.map_err(|e| fail(&e))?,
         };
         if is_ours(&json) || is_copy {
-            return delete(path, "configuration");
+            return delete(path);
         }
         // A file that another component replaced needs no further check.
         if !copy::has_ours(&json) {
@@ -235,7 +277,7 @@ fn from_configuration(path: &Path, is_copy: bool) -> Result<Option<String>, Stri
             return Ok(None);
         };
         if !has_plugins(&list) {
-            return delete(path, "configuration");
+            return delete(path);
         }
         let mode = files::mode(path).map_err(|e| fail(&e))?;
         if take_out(path, &list.pretty(), mode).map_err(|e| fail(&e))? {

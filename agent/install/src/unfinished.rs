@@ -4,8 +4,12 @@
 //! container: names are random and the file must be new. The writer holds a lock (`flock(2)`), which ends with the
 //! process, so that leftovers of a killed agent can be distinguished from files that another one is writing.
 
+use super::copy::has_ours;
 use super::desired::Desired;
+use super::entry::PLUGIN;
 use super::files::is_absence;
+use super::listing::{ends_in, read_json};
+use std::borrow::Cow;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
@@ -144,11 +148,59 @@ fn is_linked(file: &File) -> io::Result<bool> {
     Ok(file.metadata()?.nlink() > 0)
 }
 
-/// Calls [`tidy`] for every directory into which the installer writes.
+/// Calls [`tidy`] for every directory into which the installer writes, and removes what killed agents of Istio left there.
 pub(super) fn tidy_all(desired: &Desired) -> Vec<String> {
     let kubeconfig = desired.kubeconfig.parent();
     let dirs = [desired.bin_dir.as_path(), &desired.net_dir].into_iter();
-    dirs.chain(kubeconfig).flat_map(tidy).collect()
+    let failed = dirs.chain(kubeconfig).flat_map(tidy);
+    let of_istio = of_istio(desired).map(|stale| remove_all(&stale));
+    failed
+        .chain(of_istio.unwrap_or_else(|why| vec![why]))
+        .collect()
+}
+
+/// Returns the unfinished files of killed agents, of all kinds.
+///
+/// # Errors
+/// A directory cannot be read.
+pub(super) fn left(desired: &Desired) -> Result<Vec<PathBuf>, String> {
+    let program = desired.bin_dir.join(PLUGIN);
+    let start = format!("{PLUGIN}.tmp.");
+    let is_copy = |path: &Path| name(path).starts_with(&start);
+    let mut found = of_istio(desired)?;
+    let kubeconfig = desired.kubeconfig.parent();
+    let dirs = [desired.bin_dir.as_path(), &desired.net_dir].into_iter();
+    for dir in dirs.chain(kubeconfig) {
+        let of_dir = entries(dir)?;
+        let copies = program.parent() == Some(dir);
+        found.extend(
+            of_dir
+                .into_iter()
+                .filter(|path| name(path).contains(MARK) || (copies && is_copy(path))),
+        );
+    }
+    Ok(found)
+}
+
+/// Returns what an agent of Istio that was killed left of the kubeconfig, and of configurations if it has our entry: its names
+/// are the target's with `.tmp.` and a number, as those of other programs in Go. Its copies of programs: see [`tidy_copies`].
+fn of_istio(desired: &Desired) -> Result<Vec<PathBuf>, String> {
+    let target = |path: &Path| {
+        let name = name(path);
+        let (target, number) = name.rsplit_once(".tmp.")?;
+        let is_number = !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit());
+        is_number.then(|| PathBuf::from(target))
+    };
+    let run_dir = desired.kubeconfig.parent().map(entries).transpose()?;
+    let kubeconfig = desired.kubeconfig.file_name().map(PathBuf::from);
+    let of_kubeconfig = run_dir.into_iter().flatten();
+    let of_kubeconfig = of_kubeconfig.filter(|path| target(path) == kubeconfig);
+    let is_list = |path: &Path| ends_in(path, ".conf") || ends_in(path, ".conflist");
+    let of_list = entries(&desired.net_dir)?.into_iter().filter(|path| {
+        target(path).is_some_and(|target| is_list(&target))
+            && read_json(path).is_ok_and(|json| has_ours(&json))
+    });
+    Ok(of_kubeconfig.chain(of_list).collect())
 }
 
 /// Removes unfinished files of killed agents from a directory, for any target, and returns the failures.
@@ -170,25 +222,39 @@ fn remove_beside(target: &Path, mark: &str) -> Vec<String> {
     remove_where(dir, |name| name.starts_with(&start))
 }
 
-fn remove_where(dir: &Path, is_unfinished: impl Fn(&str) -> bool) -> Vec<String> {
-    let listed: io::Result<Vec<_>> = std::fs::read_dir(dir).and_then(Iterator::collect);
-    let entries = match listed {
-        Err(e) if !is_absence(&e) => {
-            return vec![format!(
+/// Returns the name of a file, for comparisons.
+fn name(path: &Path) -> Cow<'_, str> {
+    path.file_name().unwrap_or_default().to_string_lossy()
+}
+
+/// Returns the paths in a directory; none if there is no directory.
+fn entries(dir: &Path) -> Result<Vec<PathBuf>, String> {
+    let paths = |entries: std::fs::ReadDir| entries.map(|e| Ok(e?.path())).collect();
+    match std::fs::read_dir(dir).and_then(paths) {
+        Err(e) if is_absence(&e) => Ok(Vec::new()),
+        listed => listed.map_err(|e| {
+            format!(
                 "unfinished files in {} cannot be listed: {e}",
                 dir.display()
-            )];
-        }
-        listed => listed.unwrap_or_default(),
-    };
-    let stale = entries.iter();
-    let stale = stale.filter(|e| is_unfinished(&e.file_name().to_string_lossy()));
-    let failed = stale.filter_map(|e| {
-        let failed = remove_stale(&e.path()).err()?;
-        Some(format!(
-            "unfinished {} cannot be removed: {failed}",
-            e.path().display()
-        ))
+            )
+        }),
+    }
+}
+
+fn remove_where(dir: &Path, is_unfinished: impl Fn(&str) -> bool) -> Vec<String> {
+    let stale = |path: &PathBuf| is_unfinished(&name(path));
+    match entries(dir) {
+        Ok(paths) => remove_all(paths.iter().filter(|path| stale(path))),
+        Err(why) => vec![why],
+    }
+}
+
+/// Removes files and returns the failures.
+fn remove_all<'a>(stale: impl IntoIterator<Item = &'a PathBuf>) -> Vec<String> {
+    let failed = stale.into_iter().filter_map(|path| {
+        let failed = remove_stale(path).err()?;
+        let path = path.display();
+        Some(format!("unfinished {path} cannot be removed: {failed}"))
     });
     failed.collect()
 }

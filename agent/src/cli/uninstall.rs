@@ -8,61 +8,70 @@ use std::path::PathBuf;
 use weir_command::failure::{Failure, code};
 use weir_command::output;
 use weir_core::sandboxes::cri;
-use weir_install::{Left, PLUGIN, check_alone, left, remove_everything};
+use weir_install::{PLUGIN, check_alone, left, remove_everything};
 
-/// Removes the installation, then lists what is left; with `--verify` only lists.
+/// A remaining part: where it is, what it is, whether it may stay, and whether that it is one is unknown.
+struct Part {
+    path: PathBuf,
+    what: String,
+    may_stay: bool,
+    unknown: bool,
+}
+
+/// Removes the installation, then lists what is left; with `--verify` only lists. A failure does not stop the rest.
 pub(super) fn run(a: &UninstallArgs) -> Result<u8, Failure> {
     let resolved = cri::resolve(&a.flags.0);
     let settings = Settings::of(&resolved).map_err(Failure::usage)?;
     let (desired, former) = (&settings.desired, Former::of(&resolved));
-    let (mut removed, mut failed) = (Vec::new(), None);
+    let (mut done, mut failures, mut failed) = (Vec::new(), Vec::new(), None);
     if !a.verify {
         check_alone(desired).map_err(Failure::failed)?;
-        // A failure of one removal does not stop the other.
-        let of_files = remove_everything(desired);
+        match remove_everything(desired) {
+            Ok(removed) => done.extend(removed.done),
+            Err(why) => failures.push(Failure::failed(why)),
+        }
         match former.remove() {
-            Ok(of_node) => removed.extend(of_node),
+            Ok(of_node) => done.extend(of_node),
             Err(why) => failed = Some(why),
         }
-        removed.splice(0..0, of_files.map_err(Failure::failed)?);
     }
     let program = desired.bin_dir.join(PLUGIN);
-    let of_files = left(desired).map_err(Failure::unknown)?;
-    let may_stay = |l: &Left| desired.keep_plugin && l.path == program;
-    let of_files = of_files
-        .iter()
-        .map(|l| (l.path.clone(), l.what.to_owned(), may_stay(l)));
-    let of_node = former.left();
-    let found = of_node.as_deref().unwrap_or_default().iter().map(|what| {
-        let why = failed.as_ref().map(|why| format!(": {why}"));
-        (
-            former.place(),
-            format!("{what}{}", why.unwrap_or_default()),
-            false,
-        )
+    let of_files = left(desired).unwrap_or_else(|why| {
+        failures.push(Failure::unknown(why));
+        Vec::new()
     });
-    let left: Vec<(PathBuf, String, bool)> = of_files.chain(found).collect();
-    let text = if a.json {
-        let one = |(path, what, may_stay): &(PathBuf, String, bool)| json!({ "path": path.to_string_lossy(), "what": what, "mayStay": may_stay });
-        output::json_text(
-            &json!({ "done": removed, "left": left.iter().map(one).collect::<Value>() }),
-        )
-    } else {
-        let mut text = String::new();
-        removed
-            .iter()
-            .for_each(|line| output::push_line(&mut text, line));
-        for (path, what, may_stay) in &left {
-            let stays = if *may_stay { " (may stay)" } else { "" };
-            output::push_line(
-                &mut text,
-                &format!("left: {}: {what}{stays}", path.display()),
-            );
+    let of_files = of_files.into_iter().map(|l| Part {
+        may_stay: desired.keep_plugin && l.path == program,
+        path: l.path,
+        what: l.what.to_owned(),
+        unknown: l.unknown,
+    });
+    let of_node = former.left().unwrap_or_else(|e| {
+        let why = format!("what ambient mode left at the node is not known: {e}");
+        failures.push(Failure::unknown(why));
+        Vec::new()
+    });
+    let of_node = of_node.iter().map(|what| {
+        let why = failed.as_ref().map(|why| format!(": {why}"));
+        Part {
+            path: former.place(),
+            what: format!("{what}{}", why.unwrap_or_default()),
+            may_stay: false,
+            unknown: false,
         }
-        if left.is_empty() && of_node.is_ok() {
-            text += "nothing is left\n";
-        }
-        text
+    });
+    let left: Vec<Part> = of_files.chain(of_node).collect();
+    // Nothing known is left, but the removal failed.
+    if let Some(why) = failed.filter(|_| left.iter().all(|l| l.may_stay)) {
+        failures.push(Failure::failed(why));
+    }
+    let failure = failures.into_iter().reduce(|first, next| Failure {
+        code: first.code,
+        message: format!("{}; {}", first.message, next.message),
+    });
+    let text = match a.json {
+        true => json_of(&done, &left, failure.as_ref()),
+        false => text_of(&done, &left, failure.as_ref()),
     };
     match a.verify {
         true => output::text(&text)?,
@@ -71,15 +80,42 @@ pub(super) fn run(a: &UninstallArgs) -> Result<u8, Failure> {
             "what could be removed is removed; --verify says what is left",
         )?,
     };
-    if let Err(e) = of_node {
-        return Err(Failure::unknown(format!(
-            "what ambient mode left at the node is not known: {e}"
-        )));
+    let is_left = |unknown| left.iter().any(|l| !l.may_stay && l.unknown == unknown);
+    match failure {
+        Some(failure) => Err(failure),
+        None if is_left(false) => Ok(code::FAILED),
+        None if is_left(true) => Ok(code::UNKNOWN),
+        None => Ok(code::SUCCESS),
     }
-    match left.iter().all(|(.., may_stay)| *may_stay) {
-        // Nothing known is left, but the removal failed.
-        true if failed.is_some() => Err(Failure::failed(failed.unwrap_or_default())),
-        true => Ok(code::SUCCESS),
-        false => Ok(code::FAILED),
+}
+
+fn json_of(done: &[String], left: &[Part], failure: Option<&Failure>) -> String {
+    let one = |l: &Part| {
+        json!({
+            "path": l.path.to_string_lossy(),
+            "what": l.what,
+            "mayStay": l.may_stay,
+            "unknown": l.unknown,
+        })
+    };
+    output::json_text(&json!({
+        "done": done,
+        "left": left.iter().map(one).collect::<Value>(),
+        "error": failure.map(|f| &f.message),
+    }))
+}
+
+fn text_of(done: &[String], left: &[Part], failure: Option<&Failure>) -> String {
+    let mut text = String::new();
+    done.iter()
+        .for_each(|line| output::push_line(&mut text, line));
+    for l in left {
+        let stays = if l.may_stay { " (may stay)" } else { "" };
+        let line = format!("left: {}: {}{stays}", l.path.display(), l.what);
+        output::push_line(&mut text, &line);
     }
+    if left.is_empty() && failure.is_none() {
+        text += "nothing is left\n";
+    }
+    text
 }

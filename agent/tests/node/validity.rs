@@ -279,7 +279,10 @@ fn a_named_file_keeps_its_name() {
         assert!(trouble.is_some_and(|t| t.contains("type")), "{name}");
         node.write(&path, &installed);
         let removed = remove_everything(&wanted).unwrap();
-        assert!(removed.iter().any(|r| r.contains(becomes)), "{removed:?}");
+        assert!(
+            removed.done.iter().any(|r| r.contains(becomes)),
+            "{removed:?}"
+        );
         assert!(!node.read(&path).contains("istio"), "{name}");
     }
 }

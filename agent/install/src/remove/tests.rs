@@ -57,13 +57,76 @@ fn a_configuration_that_cannot_be_read_may_have_our_entry() {
     let found = left(&desired).unwrap();
     let found = found.iter().find(|left| left.path == hidden).unwrap();
     assert!(found.what.contains("cannot be read"), "{}", found.what);
-    // The plugin that it may call needs the kubeconfig; the other configuration is done.
-    let why = remove_everything(&desired).unwrap_err();
-    assert!(why.contains("20-b.conflist"), "{why}");
-    assert!(why.contains("removed from") && desired.kubeconfig.exists());
+    assert!(found.unknown);
+    // It keeps neither the other configuration nor the token.
+    let large = dir.path().join("net/30-c.conflist");
+    std::fs::write(&large, vec![b' '; 5 << 20]).unwrap();
+    let removed = remove_everything(&desired).unwrap();
+    let [of_hidden, of_large] = &removed.unknown[..] else {
+        panic!("{removed:?}");
+    };
+    assert!(of_hidden.contains("20-b.conflist"), "{of_hidden}");
+    assert!(of_large.contains("30-c.conflist"), "{of_large}");
+    assert!(removed.done.concat().contains("10-a.conflist"));
+    assert!(!desired.kubeconfig.exists());
+    assert!(left(&desired).unwrap().iter().all(|left| left.unknown));
     std::fs::remove_file(&hidden).unwrap();
+    std::fs::remove_file(&large).unwrap();
+    assert_eq!(left(&desired).unwrap(), []);
+}
+
+#[test]
+fn a_missing_directory_of_configurations_has_none() {
+    let dir = Dir::new("missing");
+    let desired = installed(dir.path());
+    std::fs::remove_dir_all(&desired.net_dir).unwrap();
     remove_everything(&desired).unwrap();
     assert_eq!(left(&desired).unwrap(), []);
+    // Where no directory of the node is seen, nothing is known.
+    std::fs::remove_dir(&desired.bin_dir).unwrap();
+    for why in [
+        remove_everything(&desired).map(drop).unwrap_err(),
+        left(&desired).map(drop).unwrap_err(),
+    ] {
+        assert!(why.contains("MOUNTED_CNI_NET_DIR"), "{why}");
+    }
+}
+
+/// The names with a number are those of Istio's agent (Go's `os.CreateTemp`).
+#[test]
+fn unfinished_files_of_an_agent_of_istio_go() {
+    let dir = Dir::new("unfinished");
+    let desired = installed(dir.path());
+    let at = |name: &str| dir.path().join(name);
+    let ours = r#"{"plugins": [{"type": "istio-cni"}]}"#;
+    let leftovers = [
+        at("run/istio-cni-kubeconfig.tmp.123456"),
+        at("net/10-a.conflist.tmp.98"),
+        at("net/YYY-istio-cni.conf.tmp.7"),
+        at("bin/istio-cni.tmp.55"),
+    ];
+    let others = [
+        at("run/istio-cni-kubeconfig.tmp.old"),
+        at("run/other.tmp.12"),
+        at("net/10-a.conflist.tmp.x"),
+        at("net/notes.tmp.98"),
+        at("bin/bridge.tmp.55"),
+    ];
+    for path in leftovers.iter().chain(&others) {
+        std::fs::write(path, ours).unwrap();
+    }
+    let foreign = at("net/20-b.conflist.tmp.98");
+    std::fs::write(&foreign, r#"{"plugins": [{"type": "bridge"}]}"#).unwrap();
+    let found = left(&desired).unwrap();
+    let is_told = |path: &PathBuf| found.iter().any(|left| left.path == *path);
+    assert!(leftovers.iter().all(is_told), "{found:?}");
+    assert!(
+        !others.iter().any(is_told) && !is_told(&foreign),
+        "{found:?}"
+    );
+    remove_everything(&desired).unwrap();
+    assert!(!leftovers.iter().any(|path| path.exists()));
+    assert!(others.iter().all(|path| path.exists()) && foreign.exists());
 }
 
 #[test]
