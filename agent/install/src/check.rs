@@ -26,7 +26,7 @@ pub struct Remembered {
 pub struct Check {
     /// Why a pass is needed; `None` if the configuration is in sync.
     pub invalid: Option<String>,
-    /// A hint for the operator that needs no pass.
+    /// Why runtimes may use another configuration; a pass would not change that.
     pub warning: Option<String>,
 }
 

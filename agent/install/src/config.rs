@@ -255,6 +255,26 @@ impl Written {
         Ok(are_same)
     }
 
+    /// Returns why runtimes may use another configuration once this one is written, from the current content of the directory.
+    pub(super) fn preempted(&self, desired: &Desired) -> Option<String> {
+        let listing = match listing::list(&desired.net_dir) {
+            Ok(listing) => listing,
+            Err(e) => return Some(unlisted(desired, &e)),
+        };
+        let valid = listing.valid.iter().map(|(path, _)| path);
+        let invalid = listing.invalid.iter().map(|(path, _)| path);
+        let stays = |path: &&PathBuf| {
+            let is_removed = |(stray, text): &(PathBuf, _)| stray == *path && Option::is_none(text);
+            self.replaces.as_ref() != Some(*path) && !self.strays.iter().any(is_removed)
+        };
+        let before = |path: &&PathBuf| path.as_os_str() < self.path.as_os_str() && stays(path);
+        let first = valid.chain(invalid).filter(before).min()?;
+        Some(format!(
+            "runtimes may use {}, which sorts before it, so that pods start without the plugin",
+            first.display()
+        ))
+    }
+
     /// Returns the extended file, whose owner is kept. Our own list does not take the owner of the copied one.
     fn like(&self) -> Option<&Path> {
         let source = self.source.as_ref().map(|(path, _)| path.as_path());

@@ -3,8 +3,9 @@
 use super::config;
 use super::desired::Desired;
 use super::entry::is_ours;
+use super::files::is_absence;
 use super::json::Json;
-use super::listing::{self, Listing};
+use super::listing::{self, Listing, Unread};
 use super::own_names;
 use std::ffi::OsStr;
 use std::io;
@@ -112,6 +113,23 @@ pub(super) fn passed_over(desired: &Desired, listing: &Listing) -> String {
         Some(format!("; {} is valid, but {why}", name_of(path)))
     };
     others.filter_map(why).collect()
+}
+
+/// Returns why our own list is not written although there is a configuration to copy: the file of its name has no entry of ours,
+/// so another component wrote it, and the removal of the installation would delete it.
+pub(super) fn taken(desired: &Desired) -> Option<String> {
+    let path = desired.net_dir.join(desired.owned.as_deref()?);
+    let why = match listing::read_json(&path) {
+        Ok(json) if has_ours(&json) => return None,
+        Ok(_) => "has no entry of the plugin, so another component wrote it".to_owned(),
+        Err(Unread::File(e)) if is_absence(&e) => return None,
+        Err(e) => format!("may be of another component, and cannot be read: {e}"),
+    };
+    let path = path.display();
+    Some(format!(
+        "{path} {why}: it stays as it is, and is not replaced by the list of our own; name another file by \
+         ISTIO_OWNED_CNI_CONFIG_FILENAME, or move this one away"
+    ))
 }
 
 /// Checks that every plugin type of the primary configuration is among these; the error is a missing type.

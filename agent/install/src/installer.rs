@@ -3,6 +3,7 @@
 use super::binaries::programs;
 use super::check::{Remembered, check};
 use super::config::{Choice, choose, unlisted, write};
+use super::copy;
 use super::desired::Desired;
 use super::files::{self, Stamp};
 use super::json::Json;
@@ -171,6 +172,11 @@ impl Installer {
             let Some(written) = write(&self.desired, choice).map_err(fail)? else {
                 continue;
             };
+            // What this agent wrote is repaired, whatever became of it.
+            let is_known = self.written() == Some(&written.path);
+            if let Some(why) = copy::taken(&self.desired).filter(|_| !is_known) {
+                return Err(fail(why));
+            }
             self.keep_own_names().map_err(fail)?;
             let mut done = Vec::new();
             if !written.is_there() || written.replaces.is_some() {
@@ -226,6 +232,15 @@ impl Installer {
         let warnings: Vec<String> = warnings.into_iter().flatten().collect();
         let warning = (!warnings.is_empty()).then(|| warnings.join("; "));
         Ok((changed, warning))
+    }
+
+    /// Returns why runtimes may use another configuration than the one that was written; `None` if it is in force.
+    #[must_use]
+    pub fn preempted(&self) -> Option<String> {
+        match check(&self.desired, self.remembered.as_ref()) {
+            Ok(check) => check.warning,
+            Err(e) => Some(unlisted(&self.desired, &e)),
+        }
     }
 
     /// Names plugins of the configuration that are missing in the node's directory of plugins. A runtime may search others, too.

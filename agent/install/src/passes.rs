@@ -251,8 +251,9 @@ impl Agent {
         if self.failing.take().is_some() {
             self.journal.record(Event::Recovered);
         }
-        self.journal.record(Event::InForce {
+        self.journal.record(Event::Installed {
             configuration: self.configuration(),
+            preempted: self.installer.preempted(),
             quiet: self.quiet,
         });
         let woken = watch.wait(&self.signals, None).map_err(watch_failed)?;

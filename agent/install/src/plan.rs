@@ -2,6 +2,7 @@
 
 use super::binaries::programs;
 use super::config::{Choice, choose, write};
+use super::copy;
 use super::desired::Desired;
 use super::files;
 use super::kubeconfig::kubeconfig;
@@ -26,9 +27,13 @@ pub struct Planned {
 #[must_use]
 pub fn plan(desired: &Desired) -> Vec<Planned> {
     let mut steps = Vec::new();
-    binaries(desired, &mut steps);
-    credentials(desired, &mut steps);
-    configuration(desired, &mut steps);
+    for step in [binaries, credentials, configuration] {
+        step(desired, &mut steps);
+        // The pass would end here.
+        if steps.iter().any(|s| s.action == "fail") {
+            break;
+        }
+    }
     steps
 }
 
@@ -125,6 +130,13 @@ fn configuration(desired: &Desired, steps: &mut Vec<Planned>) {
         Ok(None) => return,
         Err(why) => return steps.push(fail(dir, why)),
     };
+    if let Some(why) = copy::taken(desired) {
+        return steps.push(fail(written.path, why));
+    }
+    let reason = match written.preempted(desired) {
+        Some(why) => format!("{reason}; {why}"),
+        None => reason,
+    };
     let action = if written.is_there() { "keep" } else { "write" };
     let removed = written.replaces.iter().map(|path| Planned {
         path: path.clone(),
@@ -136,7 +148,7 @@ fn configuration(desired: &Desired, steps: &mut Vec<Planned>) {
     let strays = written.strays.iter().map(|(path, text)| Planned {
         path: path.clone(),
         action: if text.is_some() { "write" } else { "remove" },
-        why: "it is not the one in force: our entry goes".into(),
+        why: "it is not the one that is extended: our entry goes".into(),
         mode: text.as_ref().and_then(|_| files::mode(path).ok()),
         text: text.clone(),
     });

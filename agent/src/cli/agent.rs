@@ -48,6 +48,10 @@ fn said(printed: Result<u8, Failure>) -> Result<u8, Failure> {
 
 fn dry_run(settings: &Settings, json: bool) -> Result<u8, Failure> {
     settings.levels().map_err(Failure::failed)?;
+    // Without an API server ambient mode does not start, and nothing is written.
+    if settings.ambient.is_some() {
+        settings.desired.access.url().map_err(Failure::failed)?;
+    }
     let steps = plan(&settings.desired);
     if json {
         said(output::json(

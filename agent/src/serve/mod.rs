@@ -55,7 +55,7 @@ pub(crate) struct Ready(Arc<AtomicBool>);
 impl Sink for Ready {
     fn record(&self, _: SystemTime, event: &Event) {
         let ready = match event {
-            Event::Install(install::Event::InForce { .. }) => true,
+            Event::Install(install::Event::Installed { .. }) => true,
             Event::Install(install::Event::NotInForce { .. }) => false,
             _ => return,
         };

@@ -237,7 +237,68 @@ fn a_dry_run_says_what_a_pass_would_do_and_writes_nothing() {
         .iter()
         .map(|s| s["action"].clone())
         .collect();
-    assert_eq!(actions, ["keep", "fail", "wait"]);
+    // The pass ends there.
+    assert_eq!(actions, ["keep", "fail"]);
+    node.write("account/token", "token-1");
+    let name = ("CNI_CONF_NAME", "x.conf");
+    let out = node.run(&["agent", "--dry-run", "--json"], &[name]);
+    assert_eq!(json(&out)[2]["action"], "wait");
+    let no_server = ("KUBERNETES_SERVICE_HOST", "");
+    let out = node.run(&["agent", "--dry-run", "--json"], &[no_server]);
+    let steps = json(&out);
+    let last = steps.as_array().unwrap().last().unwrap();
+    assert_eq!(
+        (out.status.code(), steps.as_array().unwrap().len()),
+        (Some(1), 2)
+    );
+    assert_eq!(last["action"], "fail");
+    // In ambient mode an agent ends before it writes anything.
+    let ambient = [
+        no_server,
+        ("AMBIENT_ENABLED", "true"),
+        ("NODE_NAME", "node1"),
+    ];
+    let out = node.run(&["agent", "--dry-run"], &ambient);
+    assert!(
+        out.status.code() == Some(1) && out.stdout.is_empty(),
+        "{out:?}"
+    );
+}
+
+/// What cannot be looked at is neither there nor gone.
+#[test]
+fn an_uninstallation_tells_what_is_not_known() {
+    let _may_look = weir_testing::namespace_or_skip!();
+    let node = Node::new();
+    node.write(LIST, BRIDGE);
+    let mut agent = node.ready(&[]);
+    agent.signal(nix::sys::signal::Signal::SIGKILL);
+    agent.ended();
+    node.write("net.d/20-large.conflist", &" ".repeat(5 << 20));
+    let out = node.run(&["uninstall", "--json"], &[]);
+    assert_eq!(out.status.code(), Some(3), "{out:?}");
+    assert!(!node.exists("run/istio-cni-kubeconfig") && !node.read(LIST).contains("istio-cni"));
+    let verify = node.run(&["uninstall", "--verify", "--json"], &[]);
+    assert_eq!(verify.status.code(), Some(3));
+    let left = &json(&verify)["left"][0];
+    assert_eq!(left["unknown"], true);
+    assert!(
+        left["path"]
+            .as_str()
+            .unwrap()
+            .ends_with("20-large.conflist")
+    );
+    std::fs::remove_dir_all(node.path("net.d")).unwrap();
+    let out = node.run(&["uninstall", "--verify", "--json"], &[]);
+    assert_eq!(
+        (out.status.code(), &json(&out)["error"]),
+        (Some(0), &Value::Null)
+    );
+    std::fs::remove_dir_all(node.path("bin")).unwrap();
+    let out = node.run(&["uninstall", "--verify", "--json"], &[]);
+    assert_eq!(out.status.code(), Some(3));
+    let why = json(&out)["error"].to_string();
+    assert!(why.contains("MOUNTED_CNI_NET_DIR"), "{why}");
 }
 
 /// A running agent would install everything again at once.

@@ -186,10 +186,11 @@ fn an_owned_name_that_does_not_sort_first_is_told_as_the_reason() {
     node.write("net.d/00-first.conflist", BRIDGE);
     let agent = scene.start(&[("ISTIO_OWNED_CNI_CONFIG", "true")]);
     let is_told = || {
-        let answer = crate::support::get(agent.health, "/readyz");
-        answer.is_some_and(|(_, text)| text.contains("give our own file a name before it"))
+        let (_, text) = agent.probe("/readyz");
+        text.contains("give our own file a name before it")
     };
     agent.until("told", is_told);
+    agent.says("a name before it");
     let log = agent.log();
     let warned = log
         .lines()
@@ -220,6 +221,44 @@ fn a_configuration_under_the_name_of_our_own_list_is_told_of() {
     };
     assert!(why.contains("has the name of our own list"), "{why}");
     assert_eq!(node.read("net.d/02-istio-cni.conflist"), BRIDGE);
+}
+
+/// The removal of the installation would delete what another component wrote.
+#[test]
+fn a_file_of_another_component_under_the_name_of_our_own_list_is_not_replaced() {
+    for foreign in [BRIDGE, "", "{", r#"{"type": "ptp", "name": "n"}"#] {
+        let node = Node::new();
+        std::fs::create_dir(node.path("run")).unwrap();
+        node.write("net.d/10-ok.conflist", foreign);
+        node.write("net.d/20-two.conflist", BRIDGE);
+        let mut env = node.env();
+        for (name, value) in [
+            ("ISTIO_OWNED_CNI_CONFIG", "true"),
+            ("ISTIO_OWNED_CNI_CONFIG_FILENAME", "10-ok.conflist"),
+            ("AMBIENT_ENABLED", "true"),
+        ] {
+            env.insert(name.into(), value.into());
+        }
+        let wanted = desired(&env, "info");
+        let mut installer = Installer::new(wanted.clone());
+        installer.files(&|| false).unwrap();
+        let why = installer.config().unwrap_err().reason;
+        for word in ["10-ok.conflist", "ISTIO_OWNED_CNI_CONFIG_FILENAME"] {
+            assert!(why.contains(word), "{why}");
+        }
+        let planned = weir_install::plan(&wanted);
+        let last = planned.last().unwrap();
+        assert_eq!((last.action, last.why.as_str()), ("fail", why.as_str()));
+        installer.remove().unwrap();
+        remove_everything(&wanted).unwrap();
+        assert_eq!(node.read("net.d/10-ok.conflist"), foreign);
+        // What this agent wrote is repaired.
+        std::fs::remove_file(node.path("net.d/10-ok.conflist")).unwrap();
+        assert!(matches!(installer.config(), Ok(Pass::Installed(_))));
+        node.write("net.d/10-ok.conflist", foreign);
+        assert!(matches!(installer.config(), Ok(Pass::Installed(_))));
+        assert!(node.read("net.d/10-ok.conflist").contains("istio-cni"));
+    }
 }
 
 /// The source of the copy is deleted, or another configuration would be in force.

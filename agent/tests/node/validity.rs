@@ -388,6 +388,61 @@ fn a_file_that_is_skipped_and_sorts_first_is_told_of() {
     assert!(!node.read("net.d/10-a.conflist").contains("istio-cni"));
 }
 
+/// The page, its JSON and the metric tell it; the kubelet finds the agent ready, as with Istio's.
+#[test]
+fn a_configuration_behind_another_one_is_not_in_force() {
+    let named = ("CNI_CONF_NAME", "10-a.conflist");
+    for (first, text, env) in [
+        ("05-first.conflist", BRIDGE, named),
+        ("05-first.conflist", BRIDGE, ("CHAINED_CNI_PLUGIN", "false")),
+        ("05-broken.conflist", "{", ("CNI_CONF_NAME", "")),
+    ] {
+        let node = Node::new();
+        node.write("net.d/10-a.conflist", BRIDGE);
+        let agent = node.ready(&[env]);
+        let is_in_force = || agent.metric("istio_cni_install_ready");
+        if env.0 != "CHAINED_CNI_PLUGIN" {
+            agent.until("in force", || is_in_force() == 1);
+            assert!(agent.facts()["install"]["preempted"].is_null());
+        }
+        node.write(&format!("net.d/{first}"), text);
+        let preempted = || agent.facts()["install"]["preempted"].clone();
+        agent.until("told", || preempted().to_string().contains(first));
+        agent.until("ready", || agent.is_ready());
+        assert_eq!(
+            (is_in_force(), &agent.facts()["install"]["ready"]),
+            (0, &false.into())
+        );
+        let (_, page) = agent.page("/");
+        assert!(
+            page.contains("installed, not in force") && !page.contains("installed and in force")
+        );
+        let out = node.run(&["agent", "--dry-run"], &[env]);
+        let plan = String::from_utf8(out.stdout).unwrap();
+        let line = plan.lines().find(|l| l.contains("runtimes may use"));
+        assert!(line.is_some_and(|l| l.contains(first)), "{plan}");
+        assert!(!plan.contains("in force"), "{plan}");
+    }
+}
+
+/// Go decodes it, so that runtimes use the file.
+#[test]
+fn a_configuration_with_deep_values_is_extended() {
+    let node = Node::new();
+    let deep = format!("{}1{}", "[".repeat(9_000), "]".repeat(9_000));
+    let text = BRIDGE.replacen("\"name\"", &format!("\"x\": {deep}, \"name\""), 1);
+    node.write("net.d/05-deep.conflist", &text);
+    node.write("net.d/10-a.conflist", BRIDGE);
+    let mut installer = Installer::new(desired(&node.env(), "info"));
+    assert!(matches!(installer.config(), Ok(Pass::Installed(_))));
+    assert!(node.read("net.d/05-deep.conflist").contains("istio-cni"));
+    assert_eq!(installer.config_trouble().unwrap(), None);
+    installer.remove().unwrap();
+    let after = node.read("net.d/05-deep.conflist").replace([' ', '\n'], "");
+    assert!(after.contains(&deep) && !after.contains("istio-cni"));
+    assert_eq!(node.read("net.d/10-a.conflist"), BRIDGE);
+}
+
 /// A file that a runtime does not load does not count as sorting first.
 #[test]
 fn a_named_list_that_a_runtime_does_not_load_is_told_of() {

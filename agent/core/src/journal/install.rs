@@ -24,9 +24,11 @@ pub enum Event {
     Detail { what: String, quiet: bool },
     /// A warning.
     Warned { what: String },
-    /// The plugin is installed and in force, with this configuration.
-    InForce {
+    /// The plugin is installed, with this configuration.
+    Installed {
         configuration: Option<PathBuf>,
+        /// Why runtimes may use another configuration; `None`: it is in force.
+        preempted: Option<String>,
         quiet: bool,
     },
     /// The installation is being checked again, or is no longer in force.
@@ -95,11 +97,18 @@ impl Event {
             Self::PassBegins => About::silent("install_pass"),
             Self::Detail { what, quiet } => About::new(detail(quiet), "install_detail", what),
             Self::Warned { what } => About::new(Warn, "install_warning", what),
-            Self::InForce { quiet, .. } => About::new(
-                detail(quiet),
-                "installed",
-                "the plugin is installed and in force",
-            ),
+            Self::Installed {
+                preempted, quiet, ..
+            } => {
+                let text = match preempted {
+                    None => "the plugin is installed and in force",
+                    // The reason is a warning of its own.
+                    Some(_) => {
+                        "the plugin is installed, and runtimes may use another configuration"
+                    }
+                };
+                About::new(detail(quiet), "installed", text)
+            }
             Self::NotInForce { .. } => About::silent("install_check"),
             Self::Recovered => About::new(Info, "install_recovered", "installing works again"),
             Self::Failed { step, why, retry } => {

@@ -60,8 +60,8 @@ impl Metrics {
         match event {
             Event::PassBegins => _ = passes.inc(),
             Event::Damped => _ = damped.inc(),
-            Event::InForce { .. } => {
-                ready.set(1);
+            Event::Installed { preempted, .. } => {
+                ready.set(i64::from(preempted.is_none()));
                 result("SUCCESS");
             }
             Event::NotInForce { .. } => _ = ready.set(0),

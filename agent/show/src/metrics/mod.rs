@@ -156,10 +156,15 @@ mod tests {
     fn names() {
         let metrics = Metrics::new();
         let install = |event: install::Event| metrics.record(SystemTime::now(), &event.into());
-        install(install::Event::InForce {
+        let installed = |preempted: Option<&str>| install::Event::Installed {
             configuration: None,
+            preempted: preempted.map(str::to_owned),
             quiet: false,
-        });
+        };
+        install(installed(Some("another configuration sorts first")));
+        let text = metrics.text();
+        assert!(text.contains("\nistio_cni_install_ready 0\n"), "{text}");
+        install(installed(None));
         install(install::Event::Failed {
             step: Step::Binaries,
             why: String::new(),
@@ -192,7 +197,7 @@ mod tests {
             "weir_pod_watch_restarts_total{reason=\"gone\"} 1",
             "weir_plugin_pod_lookups_total{result=\"known\"} 1",
             "istio_cni_install_ready 1",
-            "istio_cni_installs_total{result=\"SUCCESS\"} 1",
+            "istio_cni_installs_total{result=\"SUCCESS\"} 2",
             "istio_cni_installs_total{result=\"COPY_BINARIES_FAILURE\"} 1",
             "istio_cni_installs_total{result=\"CREATE_KUBECONFIG_FAILURE\"} 0",
             "weir_plugin_log_lines_total{result=\"dropped\"} 1",

@@ -59,7 +59,10 @@ impl Serialize for Time {
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct InstallFacts {
+    /// The plugin is installed and in force.
     pub(super) ready: bool,
+    /// Why runtimes may use another configuration although the plugin is installed.
+    pub(super) preempted: Option<String>,
     /// Directory of the plugin's executable.
     pub(super) programs: String,
     /// The CNI configuration that contains our entry.

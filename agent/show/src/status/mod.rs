@@ -87,14 +87,20 @@ impl State {
         let install = &mut self.install;
         let path = |path: &Option<PathBuf>| path.as_ref().map(|p| p.display().to_string());
         match event {
-            install::Event::InForce { configuration, .. } => {
-                install.ready = true;
+            install::Event::Installed {
+                configuration,
+                preempted,
+                ..
+            } => {
+                install.ready = preempted.is_none();
+                install.preempted = preempted.as_deref().map(cut);
                 install.configuration = path(configuration);
                 install.last_pass = Some(Time(SystemTime::now()));
                 self.failing = None;
             }
             install::Event::NotInForce { configuration } => {
                 install.ready = false;
+                install.preempted = None;
                 install.configuration = path(configuration);
             }
             install::Event::Failed { why, retry, .. } | install::Event::Waits { why, retry } => {

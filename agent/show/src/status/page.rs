@@ -55,6 +55,9 @@ fn top(h: &mut Html, f: &Facts) {
     let v = &f.verification;
     let bad = v.expected.saturating_sub(v.verified);
     let (mood, verdict) = match (f.install.ready, v.state, bad) {
+        (false, _, _) if f.install.preempted.is_some() => {
+            (Mood::Bad, "installed, not in force".to_owned())
+        }
         (false, _, _) => (Mood::Bad, "not installed".to_owned()),
         (true, "overdue", _) => (Mood::Bad, "verification has stopped".to_owned()),
         (true, _, 0) if f.pod_watch.state == "trouble" => {
@@ -255,9 +258,13 @@ fn repairs(h: &mut Html, f: &Facts) {
 fn install(h: &mut Html, f: &Facts) {
     let i = &f.install;
     h.raw("<section><h2>Installation</h2>\n<dl class=\"facts\"><dt>State</dt><dd>");
-    match i.ready {
-        true => chip(h, Mood::Good, "installed and in force"),
-        false => chip(h, Mood::Bad, "not ready"),
+    match (i.ready, &i.preempted) {
+        (true, _) => chip(h, Mood::Good, "installed and in force"),
+        (false, None) => chip(h, Mood::Bad, "not ready"),
+        (false, why) => {
+            chip(h, Mood::Bad, "installed, not in force");
+            reason(h, why.as_deref());
+        }
     }
     h.raw("</dd><dt>Program</dt><dd><code>")
         .text(&i.programs)
