@@ -5,7 +5,7 @@ use crate::ambient::{
 };
 use crate::api_server::{Answer, ApiServer};
 use crate::repair::Sandbox;
-use crate::support::{Agent, Node, get};
+use crate::support::{Agent, Node};
 
 fn unlisted(server: &ApiServer) {
     server.fault(|asked| (asked.path == "/api/v1/namespaces").then_some(Answer::Status(403)));
@@ -31,23 +31,26 @@ fn that_namespaces_are_not_watched_is_told_and_shown() {
     scene.server.end();
     agent.until("shown", || blind(&agent) == 1);
     agent.until("several attempts", || refusals(&agent) >= 3);
+    agent.says(TOLD);
     let log = agent.log();
     assert_eq!(log.matches(TOLD).count(), 1, "{log}");
     let watch = || agent.facts()["podWatch"].clone();
-    assert_eq!(watch()["state"], "trouble");
-    assert!(watch()["reason"].as_str().unwrap().starts_with(TOLD));
-    let (_, page) = get(agent.metrics, "/").unwrap();
-    assert!(
-        page.contains("pods or namespaces are not watched"),
-        "{page}"
-    );
+    agent.until("the reason", || {
+        let watch = watch();
+        let reason = watch["reason"].as_str().unwrap_or_default();
+        watch["state"] == "trouble" && reason.starts_with(TOLD)
+    });
+    agent.until("the page", || {
+        let (_, page) = agent.page("/");
+        page.contains("pods or namespaces are not watched")
+    });
     // The watch of pods works.
     agent.until("pods", || agent.metric("weir_pod_watch_synced") == 1);
     scene.server.fault(|_| None);
     agent.until("seen again", || {
         blind(&agent) == 0 && watch()["state"] == "synced"
     });
-    assert!(agent.log().contains("the namespaces are watched again"));
+    agent.says("the namespaces are watched again");
 }
 
 /// Other modes do not use labels of namespaces.
@@ -58,8 +61,9 @@ fn without_ambient_mode_namespaces_may_be_unknown() {
     let node = Node::new();
     let agent = crate::pods::start(&node, &server);
     agent.until("several attempts", || refusals(&agent) >= 2);
-    agent.until("seen", || blind(&agent) == 0);
-    assert_eq!(agent.facts()["podWatch"]["state"], "synced");
+    agent.until("seen", || {
+        blind(&agent) == 0 && agent.facts()["podWatch"]["state"] == "synced"
+    });
     assert!(!agent.log().contains(TOLD), "{}", agent.log());
 }
 

@@ -299,6 +299,7 @@ fn pods_are_captured_at_the_node_healed_switched_and_left() {
             assert!(old.sandbox.netns().run(comes).unwrap().is_err());
             by.metric("weir_ambient_packets_total{reason=\"no_inbound_listener\"}") > 0
         });
+        by.says("ambient_packet");
         let log = by.log();
         let line = log.lines().find(|line| line.contains("ambient_packet"));
         let line = line.unwrap_or_else(|| panic!("{log}"));

@@ -188,7 +188,6 @@ fn a_pod_that_the_plugin_hands_over_starts_when_a_slow_ztunnel_has_it() {
         hand_over(&scene.node, "patient", &sandbox).0 == 200
     });
     assert_eq!(ztunnel.adds()["uid-patient"], 1);
-    let log = agent.log();
-    assert!(log.contains("is redirected, waits for ztunnel"), "{log}");
+    agent.says("is redirected, waits for ztunnel");
     assert!(is_captured(&sandbox));
 }

@@ -15,7 +15,7 @@ fn blind(agent: &Agent, of: &str) -> bool {
 }
 
 fn ratio(agent: &Agent) -> String {
-    let (_, text) = get(agent.metrics, "/metrics").unwrap();
+    let (_, text) = agent.page("/metrics");
     let value = |line: &str| {
         line.strip_prefix("weir_pods_verified_ratio ")
             .map(str::to_owned)
@@ -33,30 +33,29 @@ fn an_api_server_that_never_answers() {
         agent.facts()["podWatch"]["state"] == "trouble"
     });
     // Verification is not overdue before the pods are known: only the watch of pods fails.
-    assert!(blind(&agent, "watch") && !blind(&agent, "verification"));
+    agent.until("blind", || blind(&agent, "watch"));
+    assert!(!blind(&agent, "verification"));
     assert_eq!(ratio(&agent), "NaN");
     let told = agent.facts();
     assert_eq!(told["verification"]["ratio"], Value::Null, "{told}");
-    let (_, page) = get(agent.metrics, "/").unwrap();
+    let (_, page) = agent.page("/");
     assert!(
         page.contains("pods or namespaces are not watched") && !page.contains("all is well"),
         "{page}"
     );
     // Otherwise all agents would be unready at once, and none of them could do anything about it.
-    assert!(agent.is_ready());
+    assert_eq!(agent.probe("/readyz").0, 200);
     server.fault(|_| None);
     agent.until("seen", || {
         !blind(&agent, "watch") && !blind(&agent, "verification")
     });
     agent.until("known", || ratio(&agent) == "1.0");
-    agent.until("well", || {
-        get(agent.metrics, "/").unwrap().1.contains("all is well")
-    });
+    agent.until("well", || agent.page("/").1.contains("all is well"));
     // If the watch fails later, the known state is outdated.
     server.fault(|_| Some(Answer::Status(500)));
     server.end();
     agent.until("lost", || blind(&agent, "watch"));
-    let (_, page) = get(agent.metrics, "/").unwrap();
+    let (_, page) = agent.page("/");
     assert!(
         page.contains("pods or namespaces are not watched") && !page.contains("all is well"),
         "{page}"
@@ -80,16 +79,15 @@ fn a_socket_for_the_plugin_that_cannot_be_had() {
     let installed = || get(agent.health, "/healthz").is_some();
     agent.until("it lives", installed);
     agent.until("installed", || agent.metric("istio_cni_install_ready") == 1);
-    let (status, why) = get(agent.health, "/readyz").unwrap();
-    assert_eq!(status, 503);
-    assert!(
-        why.starts_with("sockets bound: the plugin cannot ask") && why.contains("pods.sock"),
-        "{why}"
-    );
+    agent.until("told", || {
+        let (status, why) = agent.probe("/readyz");
+        assert_eq!(status, 503);
+        why.starts_with("sockets bound: the plugin cannot ask") && why.contains("pods.sock")
+    });
     assert!(blind(&agent, "plugin"));
     let told = agent.facts();
     assert_eq!(told["podSocket"]["state"], "failed", "{told}");
-    assert!(get(agent.metrics, "/").unwrap().1.contains("pods.sock"));
+    assert!(agent.page("/").1.contains("pods.sock"));
     // The watch of pods works nevertheless.
     agent.until("watched", || agent.metric("weir_pods_watched") == 1);
 }
@@ -105,13 +103,17 @@ fn a_socket_for_the_plugin_that_is_lost_is_bound_again() {
         assert!(connects(), "{name}");
         // The socket is deleted, and left behind by another agent that ended.
         for left in [false, true] {
-            std::fs::remove_file(&path).unwrap();
             if left {
-                left_over(&path);
+                // The agent binds a name again as soon as it is free.
+                let beside = path.with_extension("left");
+                left_over(&beside);
+                std::fs::rename(&beside, &path).unwrap();
+            } else {
+                std::fs::remove_file(&path).unwrap();
             }
             agent.until("bound again", connects);
         }
-        assert!(agent.log().contains(&format!("{name} is lost")));
+        agent.says(&format!("{name} is lost"));
     }
     agent.until("ready again", || {
         agent.is_ready() && !blind(&agent, "plugin")
@@ -119,17 +121,14 @@ fn a_socket_for_the_plugin_that_is_lost_is_bound_again() {
     // If another process serves a socket of this name, the agent leaves the name to it and reports that.
     for name in ["pods.sock", "log.sock"] {
         let path = node.path("run").join(name);
-        std::fs::remove_file(&path).unwrap();
-        let other = UnixListener::bind(&path).unwrap();
-        agent.until("blind", || blind(&agent, "plugin"));
-        let (status, why) = get(agent.health, "/readyz").unwrap();
-        assert_eq!(status, 503);
-        assert!(why.contains(name), "{why}");
-        agent.until("said", || {
-            agent
-                .log()
-                .contains(&format!("{name}: another process listens there"))
+        let beside = path.with_extension("other");
+        let other = UnixListener::bind(&beside).unwrap();
+        std::fs::rename(&beside, &path).unwrap();
+        agent.until("blind", || {
+            let (status, why) = agent.probe("/readyz");
+            blind(&agent, "plugin") && status == 503 && why.contains(name)
         });
+        agent.says(&format!("{name}: another process listens there"));
         drop(other);
         agent.until("ready again", || {
             agent.is_ready() && !blind(&agent, "plugin")
@@ -177,26 +176,26 @@ fn verification_that_hangs() {
     let node = Node::new();
     let agent = start(&node, &server, &[IN_PLACE, ("WEIR_VERIFY_INTERVAL", "1")]);
     agent.until("verified", || agent.metric("weir_pods_verified") == 1);
-    assert!(agent.is_ready() && !blind(&agent, "verification"));
+    agent.until("ready", || {
+        agent.is_ready() && !blind(&agent, "verification")
+    });
     let Some(held) = Held::new(&agent) else {
         return;
     };
-    let took = agent.until("not ready", || !agent.is_ready());
+    let took = agent.until("not ready", || {
+        let (status, why) = agent.probe("/readyz");
+        status == 503 && why.starts_with("pods verified: no round of verification")
+    });
     assert!(
         took > Duration::from_secs(3),
         "a slow round is none that hangs: {took:?}"
-    );
-    let (_, why) = get(agent.health, "/readyz").unwrap();
-    assert!(
-        why.starts_with("pods verified: no round of verification"),
-        "{why}"
     );
     assert!(blind(&agent, "verification"));
     assert_eq!(agent.metric("istio_cni_install_ready"), 1);
     let told = agent.facts();
     assert_eq!(told["verification"]["state"], "overdue", "{told}");
     assert!(told["notReady"].is_string(), "{told}");
-    let (_, page) = get(agent.metrics, "/").unwrap();
+    let (_, page) = agent.page("/");
     assert!(page.contains("verification has stopped"), "{page}");
     // The earlier result does not describe the current state.
     let (v, pod) = (&told["verification"], &told["pods"][0]);
@@ -220,13 +219,9 @@ fn verification_that_hangs() {
     );
     drop(held);
     agent.until("ready again", || agent.is_ready());
-    agent.until("verified again", || agent.metric("weir_pods_verified") == 1);
-    assert_eq!(
-        (
-            agent.facts()["pods"][0]["verified"].as_bool(),
-            ratio(&agent)
-        ),
-        (Some(true), "1.0".into())
-    );
-    assert_eq!(agent.facts()["notReady"], json!(null));
+    agent.until("verified again", || {
+        let told = agent.facts();
+        let is_shown = told["pods"][0]["verified"] == true && told["notReady"].is_null();
+        is_shown && agent.metric("weir_pods_verified") == 1 && ratio(&agent) == "1.0"
+    });
 }

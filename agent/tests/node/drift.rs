@@ -45,16 +45,18 @@ fn routing_that_is_lost_is_restored() {
         &["route flush table 133"],
         &["rule delete fwmark 0x539 lookup 133"],
     ];
-    for (n, loss) in losses.iter().enumerate() {
+    for loss in losses {
         // Two rounds that find nothing new; later rounds reuse the cached result.
         for _ in 0..2 {
             let before = verified_at();
             agent.until("another round", || verified_at() != before);
         }
+        let drift = || agent.metric("weir_drift_total{cause=\"missing\"}");
+        let before = drift();
+        // The agent may act between two of the commands.
         loss.iter().for_each(|arguments| _ = ip(arguments));
         agent.until("restored", || has_rule() && has_route());
-        let drift = || agent.metric("weir_drift_total{cause=\"missing\"}");
-        agent.until("told", || drift() == n as u64 + 2);
+        agent.until("told", || drift() > before);
     }
 }
 
@@ -85,8 +87,9 @@ fn a_foreign_object_in_a_table_of_ours_is_named_and_not_repaired() {
             .as_str()
             .is_some_and(|e| e.contains("theirs"))
     };
-    agent.until("named", is_named);
-    assert_eq!(agent.metric("weir_pods_verified"), 0);
+    agent.until("named", || {
+        is_named() && agent.metric("weir_pods_verified") == 0
+    });
     sandbox.tool(
         "nft",
         &["delete", "counter", "inet", "istio-proxy-nat", "theirs"],
@@ -113,19 +116,18 @@ fn a_pod_whose_packets_another_program_takes_is_not_verified() {
     sandbox.tool("nft", &["add", "chain", "inet", "t", "c", chain]);
     sandbox.tool("nft", &["add", "rule", "inet", "t", "c", "notrack"]);
     let is_named = || {
-        agent.facts()["pods"][0]["error"]
+        let is_named = agent.facts()["pods"][0]["error"]
             .as_str()
-            .is_some_and(|e| e.contains("table inet t chain c: notrack"))
+            .is_some_and(|e| e.contains("table inet t chain c: notrack"));
+        is_named && agent.metric("weir_pods_verified") == 0
     };
     agent.until("named", is_named);
-    assert_eq!(agent.metric("weir_pods_verified"), 0);
     assert_eq!(repaired(), 1);
     // A repair does not hide the conflict.
     sandbox.tool("nft", &["delete", "table", "inet", "istio-proxy-nat"]);
     agent.until("repaired", || repaired() == 2);
     assert!(sandbox.is_redirected());
     agent.until("named still", is_named);
-    assert_eq!(agent.metric("weir_pods_verified"), 0);
     sandbox.tool("nft", &["delete", "table", "inet", "t"]);
     agent.until("verified again", || agent.metric("weir_pods_verified") == 1);
     assert_eq!(repaired(), 2);
@@ -160,9 +162,8 @@ fn a_pod_whose_packets_a_legacy_table_takes_is_not_verified() {
     agent.until("named", || {
         let facts = agent.facts();
         let error = facts["pods"][0]["error"].as_str();
-        error.is_some_and(|e| e.contains("NOTRACK"))
+        error.is_some_and(|e| e.contains("NOTRACK")) && agent.metric("weir_pods_verified") == 0
     });
-    assert_eq!(agent.metric("weir_pods_verified"), 0);
     notrack("-D");
     agent.until("verified again", || agent.metric("weir_pods_verified") == 1);
 }
@@ -263,14 +264,17 @@ fn routing_of_ours_that_comes_to_a_pod_that_asks_for_none_is_removed() {
     let node = Node::new();
     let agent = start(&node, &server, &[IN_PLACE, OFTEN]);
     let routing = Routing::open_in(sandbox.netns()).unwrap();
-    for n in 1..3 {
+    let counted = || agent.metric("weir_unasked_removed_total");
+    for _ in 0..2 {
+        let before = counted();
         let rule = PolicyRule::mark(AddressFamily::V4, 0x539, 133).by(OURS);
         let route = Route::local_default(AddressFamily::V4, LOOPBACK_IFINDEX, 133).by(OURS);
         assert!(routing.add_route(&route).unwrap() && routing.add_rule(&rule).unwrap());
+        // The agent may remove the route before the rule is added.
         agent.until("removed", || {
-            agent.metric("weir_unasked_removed_total") == n
+            let has_rule = routing.rules().unwrap().iter().any(|r| r.table == 133);
+            counted() > before && routing.routes(133).unwrap().is_empty() && !has_rule
         });
-        assert_eq!(routing.routes(133).unwrap(), []);
     }
 }
 
@@ -411,19 +415,19 @@ fn repairs_that_another_program_reverts_are_put_off_and_told() {
         }
         contention() > 0
     });
-    assert!(
-        agent
-            .log()
-            .contains("(nft) changes them again: the next repair is in 1s"),
-        "{}",
-        agent.log()
-    );
+    // The kernel may report too late which process made the last change.
+    agent.says("(nft)");
+    agent.says(" changes them again: the next repair is in 1s");
     agent.until("the event", || {
         !events(&server, "RedirectionContended").is_empty()
     });
     // If the rules are reverted during the pause, the agent reports it, and repairs them when the pause ends.
-    sandbox.tool("nft", &["flush", "ruleset"]);
-    agent.until("not verified", || agent.metric("weir_pods_verified") == 0);
+    agent.until("not verified", || {
+        if sandbox.is_redirected() {
+            sandbox.tool("nft", &["flush", "ruleset"]);
+        }
+        agent.metric("weir_pods_verified") == 0
+    });
     agent.until("restored", || sandbox.is_redirected());
     agent.until("verified again", || agent.metric("weir_pods_verified") == 1);
 }

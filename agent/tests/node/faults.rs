@@ -244,7 +244,11 @@ fn a_directory_that_is_deleted_on_the_node_ends_it() {
         } else {
             agent.until("waiting", || agent.log().contains("waiting for"));
         }
-        std::fs::remove_dir_all(&source).unwrap();
+        // The agent may write into it meanwhile.
+        agent.until("deleted", || {
+            _ = std::fs::remove_dir_all(&source);
+            !source.exists()
+        });
         assert_eq!(agent.ended().code(), Some(1), "{}", agent.log());
         assert!(
             agent.log().contains("deleted on the node"),
@@ -275,7 +279,11 @@ fn a_directory_of_sockets_that_is_deleted_on_the_node_ends_it() {
         };
         let in_force = || agent.log().contains("the plugin is installed and in force");
         agent.until("installed", in_force);
-        std::fs::remove_dir_all(&source).unwrap();
+        // The agent may write into it meanwhile.
+        agent.until("deleted", || {
+            _ = std::fs::remove_dir_all(&source);
+            !source.exists()
+        });
         std::fs::create_dir(&source).unwrap();
         assert_eq!(agent.ended().code(), Some(1), "{}", agent.log());
         let log = agent.log();

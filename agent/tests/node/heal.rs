@@ -71,7 +71,7 @@ fn a_change_after_a_while_is_not_damped() {
     // The rate limiter must have its token back after the first pass, which only time can show.
     let first = Instant::now();
     agent.until("a token", || first.elapsed() > Duration::from_secs(6));
-    node.write(LIST, BRIDGE);
+    node.replace(LIST, BRIDGE);
     agent.until("healed", || has_plugin(&node, LIST));
     assert_eq!(agent.metric("weir_install_damped_total"), 0);
 }
@@ -114,7 +114,7 @@ fn a_configuration_that_sorts_first_is_followed_when_none_is_named() {
         !has_plugin(&node, LIST)
     });
     assert!(!node.exists("net.d/05-new.conf"));
-    assert!(agent.log().contains("is in force now"), "{}", agent.log());
+    agent.says("is in force now");
     agent.wait_ready();
     // When that file is deleted, the agent extends the previous one again.
     std::fs::remove_file(node.path("net.d/05-new.conflist")).unwrap();
@@ -183,14 +183,12 @@ fn somebody_who_fights_back_is_damped_and_does_not_flood_the_log() {
     let agent = node.ready(&[]);
     let fought = |n: u64| {
         if has_plugin(&node, LIST) {
-            node.write(LIST, BRIDGE);
+            node.replace(LIST, BRIDGE);
         }
         agent.metric("weir_install_damped_total") >= n
     };
     agent.until("damping", || fought(6));
-    agent.until("told", || {
-        agent.log().contains("another component keeps changing")
-    });
+    agent.says("another component keeps changing");
     let (lines, passes) = (
         agent.log().lines().count(),
         agent.metric("weir_install_passes_total"),

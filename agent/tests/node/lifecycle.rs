@@ -4,6 +4,7 @@
 use crate::faults::Mount;
 use crate::support::{BRIDGE, Node, desired};
 use nix::sys::signal::Signal;
+use std::process::Command;
 use weir_install::{Installer, Pass};
 
 const LIST: &str = "net.d/10-pods.conflist";
@@ -107,7 +108,11 @@ fn a_signal_ends_the_copying_of_programs() {
         node.write(&format!("source/program-{n}"), "a program");
     }
     // The agent is stopped after it has copied the first program. After the signal it finishes at most the program that it has begun.
-    let mut agent = node.start(&[], &[]);
+    // On a busy machine this process may see the first one late.
+    let mut command = Command::new("nice");
+    command.env_clear();
+    command.args(["-n", "19", env!("CARGO_BIN_EXE_weir")]);
+    let mut agent = node.start_by(command, &[], &[]);
     agent.until("the first", || !node.names("bin").is_empty());
     agent.signal(Signal::SIGSTOP);
     let stat = format!("/proc/{}/stat", agent.pid());

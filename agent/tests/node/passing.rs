@@ -1,7 +1,7 @@
 //! Transient errors of a node: what is installed stays, and the agent keeps running.
 
 use crate::faults::Mount;
-use crate::support::{Agent, BRIDGE, Node, get};
+use crate::support::{Agent, BRIDGE, Node};
 use nix::mount::MsFlags;
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -13,14 +13,12 @@ const LIST: &str = "net.d/10-pods.conflist";
 
 /// Checks that the agent survives a failure and keeps what it installed, and that it is ready again after `mend`.
 fn survives(node: &Node, agent: &mut Agent, mend: impl FnOnce()) {
-    agent.until("the failure", || {
-        agent.log().contains("what is on the node stays")
-    });
+    agent.says("what is on the node stays");
     assert!(node.read(LIST).contains("istio-cni"), "{}", agent.log());
     assert!(node.exists("run/istio-cni-kubeconfig") && node.exists("bin/istio-cni"));
     mend();
     agent.wait_ready();
-    assert!(agent.log().contains("installing works again"));
+    agent.says("installing works again");
     assert!(agent.terminate().success());
     assert!(!node.read(LIST).contains("istio-cni"), "a signal removes");
 }
@@ -67,22 +65,22 @@ fn a_disk_that_is_full_after_the_installation_is_the_reason_that_is_given() {
     let filler = || format!("run/filler-{}", node.names("run").len());
     while std::fs::write(node.path(&filler()), [b'x'; 4096]).is_ok() {}
     node.write("account/token", "token-2");
-    let why = || get(agent.health, "/readyz").unwrap().1;
-    agent.until("the reason", || why().contains("the last check failed"));
-    let text = why();
-    assert!(
-        text.starts_with(
-            "plugin installed: the CNI plugin is installed; the last check failed: cannot write "
-        ) && text.contains("No space left on device"),
-        "{text}"
+    // Between two checks, readiness may have another reason.
+    let until_told = |start: &str, part: &str| {
+        agent.until(start, || {
+            let (_, why) = agent.probe("/readyz");
+            why.starts_with(start) && why.contains(part)
+        });
+    };
+    until_told(
+        "plugin installed: the CNI plugin is installed; the last check failed: cannot write ",
+        "No space left on device",
     );
     // A changed entry counts as not installed, whatever the state of the disk.
     node.write(LIST, BRIDGE);
-    agent.until("the damage", || why().contains("our entry is missing"));
-    let text = why();
-    assert!(
-        text.starts_with("plugin installed: the CNI plugin is not installed as it was: "),
-        "{text}"
+    until_told(
+        "plugin installed: the CNI plugin is not installed as it was: ",
+        "our entry is missing",
     );
     for filler in node.names("run") {
         if filler.starts_with("filler") {
@@ -109,9 +107,7 @@ fn no_descriptor_is_free() {
     }
     // The existing watch reports this change.
     node.write(LIST, &node.read(LIST).replace("istio-system", "other"));
-    agent.until("the failure", || {
-        agent.log().contains("Too many open files")
-    });
+    agent.says("Too many open files");
     // The kubelet gives up after a second, even if other clients are connected.
     let silent: Vec<_> = (0..3).map(|_| connect(agent.health)).collect();
     for (port, path, status, says) in [
@@ -135,7 +131,7 @@ fn no_descriptor_is_free() {
             why.contains("this agent can open nothing") && why.contains("Too many open files")
         })
     });
-    assert!(agent.log().contains("nothing can be opened"));
+    agent.says("nothing can be opened");
     let pid = agent.pid();
     survives(&node, &mut agent, || {
         assert!(limit(pid, "1024").unwrap().success());

@@ -2,7 +2,7 @@
 
 use crate::api_server::{ApiServer, pod};
 use crate::repair::{IN_PLACE, Sandbox, events, sidecar, start};
-use crate::support::{Agent, Node, get};
+use crate::support::{Agent, Node};
 use serde_json::{Value, json};
 use weir_cni::redirection::RTPROT_WEIR;
 use weir_netlink::route::{LOOPBACK_IFINDEX, Routing};
@@ -60,11 +60,7 @@ fn what_is_surely_ours_is_removed() {
     agent.until("told", || events(&server, "RedirectionRemoved").len() == 1);
     let event = &events(&server, "RedirectionRemoved")[0];
     assert_eq!(event.body["involvedObject"]["uid"], "uid-unasked");
-    assert!(
-        agent
-            .log()
-            .contains("pod shop/unasked asks for no redirection")
-    );
+    agent.says("pod shop/unasked asks for no redirection");
     agent.until("the other one", || agent.metric("weir_pods_verified") == 1);
     assert!(right.is_redirected());
     assert_eq!(agent.metric("weir_pods_unasked"), 0);
@@ -118,20 +114,20 @@ fn a_pod_that_cannot_be_looked_at_is_told() {
     let node = Node::new();
     let agent = start(&node, &server, &[IN_PLACE, OFTEN]);
     agent.until("told", || agent.metric("weir_pods_unasked_unseen") == 1);
-    let page = |path: &str| get(agent.metrics, path).expect("an answer").1;
-    let facts: Value = serde_json::from_str(&page("/status.json")).unwrap();
-    let unseen = &facts["unaskedUnseen"];
-    assert_eq!(unseen["count"], 1, "{unseen}");
-    let first = unseen["first"].as_str().unwrap();
-    assert!(first.starts_with("pod shop/nowhere: "), "{first}");
-    let html = page("/");
+    let page = || agent.page("/").1;
+    agent.until("shown", || {
+        let unseen = agent.facts()["unaskedUnseen"].clone();
+        let first = unseen["first"].as_str().unwrap_or_default();
+        unseen["count"] == 1 && first.starts_with("pod shop/nowhere: ")
+    });
+    let html = page();
     assert!(
         html.contains("shop/nowhere") && !html.contains("all is well"),
         "{html}"
     );
     server.remove(&pod);
     agent.until("gone", || agent.metric("weir_pods_unasked_unseen") == 0);
-    agent.until("well", || page("/").contains("all is well"));
+    agent.until("well", || page().contains("all is well"));
 }
 
 #[test]
@@ -159,7 +155,9 @@ fn what_may_be_somebody_elses_is_told_and_stays() {
     pod["spec"]["initContainers"] = json!([{"name": "istio-init"}]);
     server.put(pod);
     let agent = start(&node, &server, &[IN_PLACE, OFTEN]);
-    agent.until("found", || agent.metric("weir_pods_unasked") == 2);
+    agent.until("found", || {
+        agent.metric("weir_pods_unasked") == 2 && unasked(&agent).len() == 2
+    });
     let told = unasked(&agent);
     let named: Vec<_> = told.iter().map(|found| &found["name"]).collect();
     assert_eq!(named, ["may-write", "opted-out"], "{told:?}");
@@ -231,8 +229,10 @@ fn what_only_bears_our_names_or_stands_among_ours_stays() {
         );
         assert!(all(sandbox).contains("istio") || all(sandbox).contains("ISTIO"));
     }
-    let told = unasked(&agent);
-    let kept = told.iter().filter(|found| found["removed"] == false);
-    let said = |found: &&Value| found["message"].as_str().unwrap().contains("another one");
-    assert_eq!(kept.filter(said).count(), 4, "{told:?}");
+    agent.until("listed", || {
+        let told = unasked(&agent);
+        let kept = told.iter().filter(|found| found["removed"] == false);
+        let said = |found: &&Value| found["message"].as_str().unwrap().contains("another one");
+        kept.filter(said).count() == 4
+    });
 }
