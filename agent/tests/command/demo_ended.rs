@@ -107,11 +107,12 @@ fn pins_that_a_killed_one_left_go_with_the_next() {
     if let Err(e) = weir_bpf::attached(1, weir_bpf::BPF_TCX_INGRESS) {
         return weir_testing::lacks::skip("attach tcx", "6.6", e);
     }
+    // Other tests look for what is left in the directory of the machine.
+    let tmp = TempDir::new();
     let demo = || {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
-        command.args(["demo", "--node-ambient", "--engine", "ebpf"]);
+        let mut command = demo(tmp.path());
+        command.args(["--node-ambient", "--engine", "ebpf"]);
         command.env("WEIR_BPFFS", mounted.path());
-        command.stdout(Stdio::null()).stderr(Stdio::piped());
         command
     };
     let namespaces = || -> Vec<std::path::PathBuf> {

@@ -82,7 +82,7 @@ fn routing_is_taken_back_when_the_rules_are_refused() {
         .write_all(b"add table inet istio-proxy-nat { flags owner; }\n")
         .unwrap();
     stdin.flush().unwrap();
-    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
     while !inside(&pod, "nft", &["list", "tables"]).contains("istio-proxy-nat") {
         assert!(std::time::Instant::now() < deadline, "the owner never came");
     }

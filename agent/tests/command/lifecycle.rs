@@ -262,7 +262,7 @@ fn a_process_names_its_namespace_too() {
         .unwrap();
     let pid = child.id().to_string();
     let file = config(&json!({}));
-    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
     // Until nsenter has entered the namespace, the process is in the namespace of the test, which weir refuses.
     let run = loop {
         let run = weir(&["apply", "sidecar", "--config", file.path(), "--pid", &pid]);

@@ -135,9 +135,11 @@ fn pods_are_enrolled_healed_and_leave() {
     metrics.wait("contention", "weir_ambient_contention_total", |n| n >= 1.0);
     are_back();
     assert!(metrics.get(healed) >= Some(8.0));
-    let events = node.kubectl(&["-n", mesh.name, "get", "events"]);
     for reason in ["RedirectionRepaired", "RedirectionContended"] {
-        assert!(events.contains(reason), "{events}");
+        wait_for(reason, || {
+            let events = node.kubectl(&["-n", mesh.name, "get", "events"]);
+            events.contains(reason).then_some(())
+        });
     }
     // Another agent changes nothing for these pods.
     let before = node.handles(&netns);

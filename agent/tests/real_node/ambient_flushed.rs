@@ -90,9 +90,10 @@ fn is_flushed_in_a_loop(mesh: &Namespace, pod: &str) {
     stays_captured(mesh, pod, found(mesh, pod).len());
     let field = format!("involvedObject.name={pod}");
     let list = ["-n", mesh.name, "get", "events", "--field-selector", &field];
-    let events = node.kubectl(&list);
     for reason in ["RedirectionRepaired", "RedirectionContended"] {
-        assert!(events.contains(reason), "{reason} of {pod}: {events}");
+        wait_for(&format!("{reason} of {pod}"), || {
+            node.kubectl(&list).contains(reason).then_some(())
+        });
     }
 }
 

@@ -73,19 +73,23 @@ fn start_outside(mesh: &Namespace, name: &str) {
     node.sh(&format!("kill -CONT {agent}"));
 }
 
-fn events(mesh: &Namespace, pod: &str) -> String {
+/// Waits for an event with this reason; the agent sends it after it has changed the pod.
+fn is_told(mesh: &Namespace, pod: &str, reason: &str) {
     let field = format!("involvedObject.name={pod}");
     let path = "jsonpath={range .items[*]}{.reason}: {.message}{\"\\n\"}{end}";
-    mesh.node.kubectl(&[
-        "-n",
-        mesh.name,
-        "get",
-        "events",
-        "--field-selector",
-        &field,
-        "-o",
-        path,
-    ])
+    wait_for(reason, || {
+        let events = mesh.node.kubectl(&[
+            "-n",
+            mesh.name,
+            "get",
+            "events",
+            "--field-selector",
+            &field,
+            "-o",
+            path,
+        ]);
+        events.contains(&format!("{reason}: ")).then_some(())
+    });
 }
 
 #[test]
@@ -131,8 +135,7 @@ fn a_pod_is_deleted() {
         let found = node.run(&["kubectl", "-n", "delete", "get", "pod", "one"], "");
         (!found.status.success()).then_some(())
     });
-    let events = events(&mesh, "one");
-    assert!(events.contains("DeleteBrokenPod: "), "{events}");
+    is_told(&mesh, "one", "DeleteBrokenPod");
 }
 
 #[test]
@@ -145,6 +148,5 @@ fn a_pod_is_labelled() {
         let label = node.kubectl(&["-n", "label", "get", "pod", "one", "-o", path]);
         (label == "true").then_some(())
     });
-    let events = events(&mesh, "one");
-    assert!(events.contains("LabelBrokenPod: "), "{events}");
+    is_told(&mesh, "one", "LabelBrokenPod");
 }

@@ -154,11 +154,12 @@ fn a_pod_is_redirected_and_leaves_nothing_behind() {
     // Other pods may be deleted in the meantime.
     let ours: BTreeSet<_> = taken(node).difference(&before).cloned().collect();
     assert!(ours.len() >= 2, "a namespace and an address: {ours:?}");
-    let log = node.agent_log();
-    let line = log
-        .lines()
-        .find(|l| l.contains("pod=redirected/one"))
-        .expect("a line of the plugin");
+    let line = wait_for("a line of the plugin", || {
+        let log = node.agent_log();
+        let mut lines = log.lines();
+        let found = lines.find(|l| l.contains("pod=redirected/one"));
+        found.map(str::to_owned)
+    });
     assert!(
         line.contains("redirected by nft in ") && line.contains("verified"),
         "{line}"
