@@ -3,7 +3,7 @@
 
 use socket2::{Domain, SockAddr, Socket, Type};
 use std::io::{ErrorKind, Result};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -43,10 +43,26 @@ pub fn refusing() -> (Socket, u16) {
     (socket, at.expect("an address of IP").port())
 }
 
+/// A socket that listens at a port of 127.0.0.1, and one that keeps the port from other processes when the former is closed.
+///
+/// # Panics
+/// If there is no port.
+#[must_use]
+pub fn listening() -> (TcpListener, Socket) {
+    let kept = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+    // A port that somebody else chooses is none that is bound.
+    kept.set_reuse_address(true).expect("an option");
+    let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    kept.bind(&any.into()).expect("a port");
+    let at = kept.local_addr().expect("an address").as_socket();
+    let listener = TcpListener::bind(at.expect("an address of IP"));
+    (listener.expect("a port that two sockets may have"), kept)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::{TcpListener, TcpStream};
+    use std::net::TcpStream;
     use std::os::unix::net::UnixStream;
     use std::sync::mpsc;
 
@@ -82,6 +98,14 @@ mod tests {
         assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
         let (_held, port) = refusing();
         let error = TcpStream::connect(("127.0.0.1", port)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
+        let (listener, _kept) = listening();
+        let at = listener.local_addr().unwrap();
+        TcpStream::connect(at).unwrap();
+        // A child of another test may have a copy of the socket.
+        let of_all = socket2::SockRef::from(&listener);
+        of_all.shutdown(std::net::Shutdown::Both).unwrap();
+        let error = TcpStream::connect(at).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
     }
 }

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use weir_zds::message::{Ack, Request, Response, WorkloadRequest, WorkloadResponse, ZdsHello};
 
 /// How long a test waits for an event.
-const LONG: Duration = Duration::from_secs(20);
+const LONG: Duration = Duration::from_secs(30);
 /// The most bytes that it reads of a packet, as in the real one.
 const REQUEST: usize = 1024;
 /// The maximum number of descriptors in a packet (`SCM_MAX_FD`, `net/scm.h`).

@@ -13,13 +13,14 @@ pub use fault::Answer;
 pub use watch::Streaming;
 pub use wire::Asked;
 
-use crate::certificates;
+use crate::{certificates, sockets};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use rustls::ServerConfig;
 use serde_json::{Value, json};
+use socket2::Socket;
 use state::{Shared, place};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::net::{Shutdown, TcpStream};
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -29,12 +30,14 @@ pub struct ApiServer {
     pub port: u16,
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
+    /// No other server gets the port when this one is stopped.
+    _kept: Socket,
 }
 
 impl ApiServer {
     /// Starts a server without objects, over plain HTTP, that accepts the token `token-1`.
     pub fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (listener, kept) = sockets::listening();
         let port = listener.local_addr().unwrap().port();
         let shared = Arc::new(Shared::default());
         let of_thread = Arc::clone(&shared);
@@ -55,6 +58,7 @@ impl ApiServer {
             port,
             shared,
             thread: Some(thread),
+            _kept: kept,
         }
     }
 
@@ -161,9 +165,12 @@ impl ApiServer {
         self.shared.state().granted = Some(token.into());
     }
 
-    /// Ends every running watch with 410 Gone, and deletes the recorded events.
+    /// Ends every running watch with 410 Gone, and deletes the recorded events: no watch resumes before them.
     pub fn gone(&self) {
-        self.shared.state().events.clear();
+        let mut state = self.shared.state();
+        state.version += 1;
+        state.events.clear();
+        drop(state);
         self.end_watches(true);
     }
 

@@ -43,9 +43,19 @@ impl Shared {
     }
 
     fn events(&self, stream: &mut impl Write, asked: &Asked, marks: bool) -> Result<()> {
-        let ended = self.state().ended.0;
-        begin(stream)?;
         let mut seen: u64 = asked.get("resourceVersion").parse().unwrap_or(0);
+        let (ended, is_gone) = {
+            let state = self.state();
+            let later = state.events.iter().filter(|(version, ..)| *version > seen);
+            // Each version is that of one event.
+            let is_gone = later.count() as u64 != state.version.saturating_sub(seen);
+            (state.ended.0, is_gone)
+        };
+        begin(stream)?;
+        if is_gone && !asked.streams() && seen > 0 {
+            event(stream, "ERROR", &refusal(410, "too old resource version").1)?;
+            return end(stream);
+        }
         if asked.streams() || seen == 0 {
             let (version, all) = {
                 let state = self.state();
