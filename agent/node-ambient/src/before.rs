@@ -2,7 +2,7 @@
 
 use crate::captured::by_rules;
 use crate::config::Pod;
-use crate::discover::{Unfound, device_of};
+use crate::discover::device_of;
 use crate::rules::captured_at;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -65,7 +65,7 @@ impl Before {
         let kept = captured.filter_map(|(address, before)| {
             match device_of(routing, links, pod, address) {
                 Ok(name) => Some((address, Some(name))),
-                Err(Unfound { is_unknown, .. }) => is_unknown.then(|| (address, before.clone())),
+                Err(unfound) => unfound.is_unknown.then(|| (address, before.clone())),
             }
         });
         kept.collect()

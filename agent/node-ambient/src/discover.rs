@@ -319,7 +319,7 @@ pub(crate) fn device_of(
     links: &[Link],
     pod: &Pod,
     address: IpAddr,
-) -> std::result::Result<String, Unfound> {
+) -> std::result::Result<String, Box<Unfound>> {
     let object = format!("pod {} with address {address}", pod.uid);
     let found = match &pod.netns {
         Some(path) => Netns::open(path)
@@ -333,15 +333,15 @@ pub(crate) fn device_of(
             let reason = format!(
                 "no route to it alone is in the main table, and no namespace in {NETNS_DIR} has its address; give its netns"
             );
-            Err(Unfound {
+            Err(Box::new(Unfound {
                 error: Error::refused("find the device of", object, reason),
                 is_unknown: true,
-            })
+            }))
         }
-        Err(error) => Err(Unfound {
+        Err(error) => Err(Box::new(Unfound {
             is_unknown: !is_gone(&error),
             error,
-        }),
+        })),
     }
 }
 
