@@ -23,7 +23,7 @@ use_installed_toolchain() {
     local wanted
     command -v rustup >/dev/null && [ -z "${RUSTUP_TOOLCHAIN:-}" ] || return 0
     wanted=$(sed -n 's/^channel = "\(.*\)"/\1/p' rust-toolchain.toml)
-    if ! rustup toolchain list | grep -q "^$wanted-" &&
+    if ! rustup toolchain list | grep "^$wanted-" >/dev/null &&
         [[ $(RUSTUP_TOOLCHAIN=stable rustc --version 2>/dev/null) == "rustc $wanted "* ]]; then
         export RUSTUP_TOOLCHAIN=stable
     fi
