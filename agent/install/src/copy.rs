@@ -3,9 +3,8 @@
 use super::config;
 use super::desired::Desired;
 use super::entry::is_ours;
-use super::files::is_absence;
 use super::json::Json;
-use super::listing::{self, Listing, Unread};
+use super::listing::{self, Listing};
 use super::own_names;
 use std::ffi::OsStr;
 use std::io;
@@ -115,20 +114,36 @@ pub(super) fn passed_over(desired: &Desired, listing: &Listing) -> String {
     others.filter_map(why).collect()
 }
 
-/// Returns why our own list is not written although there is a configuration to copy: the file of its name has no entry of ours,
-/// so another component wrote it, and the removal of the installation would delete it.
-pub(super) fn taken(desired: &Desired) -> Option<String> {
+/// The file of our own list if another component may have written it: a configuration without our entry. With the content that
+/// replaces it, it is removed at the end of the installation.
+pub(super) fn foreign(desired: &Desired) -> Option<PathBuf> {
     let path = desired.net_dir.join(desired.owned.as_deref()?);
-    let why = match listing::read_json(&path) {
-        Ok(json) if has_ours(&json) => return None,
-        Ok(_) => "has no entry of the plugin, so another component wrote it".to_owned(),
-        Err(Unread::File(e)) if is_absence(&e) => return None,
-        Err(e) => format!("may be of another component, and cannot be read: {e}"),
-    };
-    let path = path.display();
-    Some(format!(
-        "{path} {why}: it stays as it is, and is not replaced by the list of our own; name another file by \
-         ISTIO_OWNED_CNI_CONFIG_FILENAME, or move this one away"
+    let json = listing::read_json(&path).ok()?;
+    (!has_ours(&json)).then_some(path)
+}
+
+/// Where the content of such a file is kept; runtimes ignore the extension.
+pub(super) fn kept_as(path: &Path) -> PathBuf {
+    let mut kept = path.as_os_str().to_owned();
+    kept.push(".replaced");
+    kept.into()
+}
+
+/// Keeps the content of such a file. Returns what was done.
+///
+/// # Errors
+/// It cannot be kept: nothing is to be replaced then.
+pub(super) fn keep(path: &Path) -> Result<String, String> {
+    let (kept, path_) = (kept_as(path), path.display());
+    std::fs::copy(path, &kept).map_err(|e| {
+        format!(
+            "{path_} has no entry of the plugin and cannot be kept as {}: {e}",
+            kept.display()
+        )
+    })?;
+    Ok(format!(
+        "{path_} has no entry of the plugin: its content is kept as {}, and replaced",
+        kept.display()
     ))
 }
 

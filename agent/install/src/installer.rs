@@ -172,13 +172,14 @@ impl Installer {
             let Some(written) = write(&self.desired, choice).map_err(fail)? else {
                 continue;
             };
-            // What this agent wrote is repaired, whatever became of it.
-            let is_known = self.written() == Some(&written.path);
-            if let Some(why) = copy::taken(&self.desired).filter(|_| !is_known) {
-                return Err(fail(why));
+            let mut done = Vec::new();
+            // What this agent wrote is its own, whatever became of it.
+            if self.written() != Some(&written.path)
+                && let Some(path) = copy::foreign(&self.desired)
+            {
+                done.push(copy::keep(&path).map_err(fail)?);
             }
             self.keep_own_names().map_err(fail)?;
-            let mut done = Vec::new();
             if !written.is_there() || written.replaces.is_some() {
                 done.push(format!(
                     "configuration {} is written",

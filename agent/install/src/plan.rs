@@ -130,13 +130,13 @@ fn configuration(desired: &Desired, steps: &mut Vec<Planned>) {
         Ok(None) => return,
         Err(why) => return steps.push(fail(dir, why)),
     };
-    if let Some(why) = copy::taken(desired) {
-        return steps.push(fail(written.path, why));
-    }
-    let reason = match written.preempted(desired) {
-        Some(why) => format!("{reason}; {why}"),
-        None => reason,
-    };
+    let kept = copy::foreign(desired)
+        .map(|path| format!("what it has is kept as {}", copy::kept_as(&path).display()));
+    let others = [kept, written.preempted(desired)];
+    let reason = others
+        .into_iter()
+        .flatten()
+        .fold(reason, |all, why| format!("{all}; {why}"));
     let action = if written.is_there() { "keep" } else { "write" };
     let removed = written.replaces.iter().map(|path| Planned {
         path: path.clone(),

@@ -223,10 +223,10 @@ fn a_configuration_under_the_name_of_our_own_list_is_told_of() {
     assert_eq!(node.read("net.d/02-istio-cni.conflist"), BRIDGE);
 }
 
-/// The removal of the installation would delete what another component wrote.
+/// The removal of the installation would delete what another component wrote under the name of our own list.
 #[test]
-fn a_file_of_another_component_under_the_name_of_our_own_list_is_not_replaced() {
-    for foreign in [BRIDGE, "", "{", r#"{"type": "ptp", "name": "n"}"#] {
+fn what_another_component_wrote_under_the_name_of_our_own_list_is_kept() {
+    for (foreign, is_kept) in [(BRIDGE, true), ("", false), ("{", false)] {
         let node = Node::new();
         std::fs::create_dir(node.path("run")).unwrap();
         node.write("net.d/10-ok.conflist", foreign);
@@ -239,25 +239,31 @@ fn a_file_of_another_component_under_the_name_of_our_own_list_is_not_replaced() 
         ] {
             env.insert(name.into(), value.into());
         }
-        let wanted = desired(&env, "info");
-        let mut installer = Installer::new(wanted.clone());
-        installer.files(&|| false).unwrap();
-        let why = installer.config().unwrap_err().reason;
-        for word in ["10-ok.conflist", "ISTIO_OWNED_CNI_CONFIG_FILENAME"] {
-            assert!(why.contains(word), "{why}");
-        }
+        let (wanted, kept) = (desired(&env, "info"), "net.d/10-ok.conflist.replaced");
         let planned = weir_install::plan(&wanted);
         let last = planned.last().unwrap();
-        assert_eq!((last.action, last.why.as_str()), ("fail", why.as_str()));
+        assert_eq!((last.action, last.why.contains(kept)), ("write", is_kept));
+        let mut installer = Installer::new(wanted.clone());
+        installer.files(&|| false).unwrap();
+        let Ok(Pass::Installed(done)) = installer.config() else {
+            panic!("it is installed");
+        };
+        assert_eq!(
+            done.iter().any(|line| line.contains(kept)),
+            is_kept,
+            "{done:?}"
+        );
+        assert!(node.read("net.d/10-ok.conflist").contains("istio-cni"));
+        // What this agent wrote is its own.
+        node.write("net.d/10-ok.conflist", r#"{"type": "ptp", "name": "n"}"#);
+        assert!(matches!(installer.config(), Ok(Pass::Installed(_))));
         installer.remove().unwrap();
         remove_everything(&wanted).unwrap();
-        assert_eq!(node.read("net.d/10-ok.conflist"), foreign);
-        // What this agent wrote is repaired.
-        std::fs::remove_file(node.path("net.d/10-ok.conflist")).unwrap();
-        assert!(matches!(installer.config(), Ok(Pass::Installed(_))));
-        node.write("net.d/10-ok.conflist", foreign);
-        assert!(matches!(installer.config(), Ok(Pass::Installed(_))));
-        assert!(node.read("net.d/10-ok.conflist").contains("istio-cni"));
+        assert!(!node.exists("net.d/10-ok.conflist"));
+        assert_eq!(node.exists(kept), is_kept);
+        if is_kept {
+            assert_eq!(node.read(kept), foreign);
+        }
     }
 }
 
