@@ -299,15 +299,11 @@ fn refusal(response: &Response) -> Reason {
         .and_then(|s| s.get("message"))
         .and_then(Value::as_str);
     let text = beginning(message.unwrap_or(response.body.trim()), SHOWN).to_owned();
-    let is = |key, word| {
-        let found = status.as_ref().and_then(|s| s.get(key));
-        found.and_then(Value::as_str) == Some(word)
-    };
     match response.status {
         401 => Reason::Unauthorized(text),
         403 => Reason::Forbidden(text),
-        // A proxy or another server answers with 404 as well, which says nothing about the object.
-        404 if is("kind", "Status") && is("reason", "NotFound") => Reason::NotFound(text),
+        // Also without a `Status`, as in client-go.
+        404 => Reason::NotFound(text),
         status => Reason::Status(status, text),
     }
 }

@@ -81,7 +81,7 @@ reasons! {
     Forbidden = "403 Forbidden",
         "unless the API server has just started, the agent's service account lacks get on pods \
          and namespaces: check its ClusterRole and ClusterRoleBinding";
-    /// 404 with a `Status` of the API server: the object does not exist.
+    /// 404: the object does not exist.
     NotFound = "404 Not Found",
         "the object was deleted while its sandbox was made, or the runtime passed a wrong \
          name in CNI_ARGS";

@@ -116,7 +116,8 @@ impl Object {
             answer => answer?,
         };
         let name = path.rsplit('/').next().unwrap_or_default();
-        match found.kind == kind && found.metadata.name == name {
+        let is = |said: &str, wanted: &str| said.is_empty() || said == wanted;
+        match is(&found.kind, kind) && is(&found.metadata.name, name) {
             true => Ok(Some(found)),
             false => {
                 let about = cut(&format!("{} {}", found.kind, found.metadata.name));
