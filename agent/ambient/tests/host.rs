@@ -169,7 +169,7 @@ fn beside_legacy_tables_of_others_rules_of_iptables_nft_are_replaced_by_legacy_o
     if let Err(e) = netns.run(weir_netfilter::xtables::XtEngine::open).unwrap() {
         return lacks::skip("legacy tables", "never required", e);
     }
-    let rule = "-t nat -A POSTROUTING -s 10.2.0.0/16 -j MASQUERADE";
+    let rule = "-w -t nat -A POSTROUTING -s 10.2.0.0/16 -j MASQUERADE";
     tool(&netns, "iptables-legacy", rule);
     let engine = netns.run(|| choose(true)).unwrap().unwrap();
     assert_eq!(engine, Engine::Xtables);
@@ -177,7 +177,7 @@ fn beside_legacy_tables_of_others_rules_of_iptables_nft_are_replaced_by_legacy_o
     netns.run(remove_of_iptables_nft).unwrap().unwrap();
     assert_eq!(of_iptables_nft(&netns), (false, 1));
     assert!(has_sets(&netns));
-    let legacy = tool(&netns, "iptables-legacy", "-t nat -S");
+    let legacy = tool(&netns, "iptables-legacy", "-w -t nat -S");
     assert!(
         legacy.contains("-A POSTROUTING -j ISTIO_POSTRT") && legacy.contains("10.2.0.0/16"),
         "{legacy}"
@@ -549,13 +549,12 @@ fn the_lock_of_the_tools_is_honoured() {
             scope.spawn(|| done.send(netns.run(apply).unwrap()));
             let early = is_done.recv_timeout(Duration::from_millis(300));
             lock.unlock().unwrap();
-            match early {
-                Ok(Err(why)) => println!("skipped: {why}"),
-                Ok(Ok(written)) => panic!("another program had the lock: {written:?}"),
-                Err(_) => {
-                    let written = is_done.recv_timeout(LONG).unwrap().unwrap();
-                    assert!(!written.unwrap().is_empty());
-                }
+            if let Ok(Ok(written)) = early {
+                panic!("another program had the lock: {written:?}");
+            }
+            match early.or_else(|_| is_done.recv_timeout(LONG)).unwrap() {
+                Err(why) => println!("skipped: {why}"),
+                Ok(written) => assert!(!written.unwrap().is_empty()),
             }
         });
     }

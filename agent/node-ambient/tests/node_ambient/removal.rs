@@ -119,7 +119,7 @@ fn sysctls_whose_previous_values_are_lost_are_named() {
         done.unwrap();
         true
     };
-    let flushed = || tool("iptables-legacy", &["-t", "mangle", "-F"]).is_some();
+    let flushed = || tool("iptables-legacy", &["-w", "-t", "mangle", "-F"]).is_some();
     let lose: [(Engine, &(dyn Fn() -> bool + Sync)); 2] =
         [(Engine::Nft, &deleted), (Engine::Xtables, &flushed)];
     for (engine, lose) in lose {
