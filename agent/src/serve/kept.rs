@@ -164,9 +164,10 @@ mod tests {
             assert_eq!(why(path).to_string(), "it is taken");
         }
         let path = dir.file("socket");
-        let listener = UnixListener::bind(&path).unwrap();
-        assert_eq!(why(path.clone()).kind(), ErrorKind::AddrInUse);
-        drop(listener);
+        let _listener = UnixListener::bind(&path).unwrap();
+        assert_eq!(why(path).kind(), ErrorKind::AddrInUse);
+        let path = dir.file("left");
+        weir_testing::sockets::left_over(&path);
         assert_eq!(why(path).to_string(), "it is taken");
     }
 }

@@ -128,12 +128,12 @@ fn a_server_of_another_authority() {
 fn a_server_that_hangs_costs_no_more_than_the_limits() {
     let server = ApiServer::always(Answer::Hang);
     let mut node = Node::with_server(&server);
-    // Enough for the handshake on an emulated processor.
+    // Not each attempt needs to arrive: a handshake may take longer on a busy machine.
     node.limits.request = Duration::from_millis(700);
     let started = Instant::now();
     let error = node.verb("ADD").error();
     assert!(error.msg.contains("too slow"), "{error}");
-    assert_eq!(server.asked().len(), 3);
+    assert!(error.details.contains("3 attempts"), "{error}");
     node.limits.request = Duration::from_secs(60);
     node.limits.total = Duration::from_millis(100);
     let error = node.verb("ADD").error();

@@ -214,7 +214,7 @@ fn a_pod_that_ztunnel_finds_gone_takes_no_other_with_it() {
     }
 }
 
-/// A descriptor that is closed before it is sent. Its number is so high that no other file gets it.
+/// A descriptor that is closed before it is sent. Its number is so high that no other file gets it: lower ones are free.
 #[derive(Debug)]
 struct Closed(std::mem::ManuallyDrop<File>);
 
@@ -224,6 +224,7 @@ impl Closed {
         loop {
             let file = File::open("/proc/self/ns/net").unwrap();
             if file.as_raw_fd() >= 500 {
+                drop(low);
                 nix::unistd::close(file.as_raw_fd()).unwrap();
                 return Self(std::mem::ManuallyDrop::new(file));
             }
