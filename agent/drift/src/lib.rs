@@ -4,11 +4,13 @@
 //! (`routing`). The kernel sends no notifications for legacy tables: for a pod redirected by them, their sizes are polled every
 //! second, and changes that keep the sizes are found by the periodic comparison. A commit does not say what changed, and commits
 //! of the agent are reported like those of other programs, so the rules are compared after each commit. The kernel sends no
-//! notification for a detached eBPF program either: links are polled twice per second ([`Attached`]).
+//! notification for a detached eBPF program either: links are polled twice per second ([`Attached`]). For the node's own network namespace, [`listener`] only
+//! counts the changes of routing.
 #![forbid(unsafe_code)]
 
 mod attached;
 pub mod heals;
+pub mod listener;
 mod routing;
 
 pub use attached::Attached;

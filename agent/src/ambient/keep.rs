@@ -6,7 +6,6 @@ mod repairs;
 use super::glance::{Glance, Seen};
 use super::node::AtNode;
 use super::probes::HostRules;
-use super::routing::{Heard, Listener};
 use futures::future::{Either, select};
 use repairs::Repairs;
 use std::future::{Future, pending};
@@ -18,6 +17,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 use weir_core::journal::Journal;
 use weir_core::journal::ambient::{Event, Purpose};
 use weir_core::thread::task::Tasks;
+use weir_drift::listener::{Heard, Listener};
 
 /// The last reported state of one part of the node's network namespace; a state is reported once.
 #[derive(Default)]
@@ -251,12 +251,12 @@ pub(super) mod tests {
     use super::*;
     use crate::ambient::hands::Probes;
     use crate::ambient::probes::tests::node_telling;
-    use crate::ambient::routing::Of;
     use std::process::Command;
     use std::sync::mpsc;
     use std::time::SystemTime;
     use weir_core::journal::ambient::Event::Host;
     use weir_core::journal::{Event, Sink};
+    use weir_drift::listener::Of;
     use weir_netlink::Netns;
     use weir_netlink::route::Routing;
 

@@ -37,7 +37,6 @@ mod packets;
 mod pod;
 mod probes;
 mod roster;
-mod routing;
 pub(crate) mod settings;
 mod start;
 #[cfg(test)]

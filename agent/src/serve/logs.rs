@@ -1,7 +1,6 @@
 //! The socket that receives the plugin's log lines.
 
 use super::http::{Answer, answer};
-use super::lines::{Bound, batch};
 use super::peer;
 use http_body_util::{BodyExt, Limited};
 use hyper::StatusCode;
@@ -13,6 +12,7 @@ use std::time::{Duration, Instant};
 use weir_core::journal::Journal;
 use weir_core::journal::serve::{Event, LineResult};
 use weir_core::log::Log;
+use weir_core::log::lines::{Bound, batch};
 
 /// Time limit of a connection; the plugin gives up after one second.
 const LIMIT: Duration = Duration::from_secs(2);

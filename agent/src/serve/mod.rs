@@ -11,7 +11,6 @@ mod entry;
 mod health;
 mod http;
 mod kept;
-mod lines;
 mod logs;
 mod metrics;
 mod peer;

@@ -1,6 +1,7 @@
 //! The log: lines of text or JSON, filtered by scope and level.
 
 mod levels;
+pub mod lines;
 mod sink;
 mod subscriber;
 mod target;

@@ -21,7 +21,6 @@ use crate::ambient::keep::{
     self,
     tests::{NEVER, Told, ip},
 };
-use crate::ambient::routing::{Listener, Of};
 use crate::ambient::settings::AmbientSettings;
 use crate::dataplane::Spent;
 use crate::dataplane::ambient::Ambient;
@@ -40,6 +39,7 @@ use weir_core::sandboxes::Sandboxes;
 use weir_core::sandboxes::place::Identity;
 use weir_core::settings::resolve;
 use weir_core::thread::task::Tasks;
+use weir_drift::listener::{Listener, Of};
 use weir_netlink::Netns;
 use weir_netlink::route::{AddressFamily, PolicyRule, Route, RouteType, Routing};
 use weir_testing::BpfFs;

@@ -30,7 +30,7 @@ const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_sec
 
 /// The kinds of notifications to receive.
 #[derive(Clone, Copy)]
-pub(super) enum Of {
+pub enum Of {
     /// Policy rules.
     Rules,
     /// Policy rules, routes, addresses and links.
@@ -53,15 +53,15 @@ impl Of {
 
 /// Counters of notifications.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Heard {
+pub struct Heard {
     /// Incremented with each change.
-    pub(super) changes: u64,
+    pub changes: u64,
     /// Incremented when notifications may have been lost: what changed is unknown.
-    pub(super) gaps: u64,
+    pub gaps: u64,
 }
 
 /// Receives the notifications of one network namespace and publishes the counters.
-pub(super) struct Listener {
+pub struct Listener {
     netns: Option<PathBuf>,
     of: Of,
     heard: watch::Sender<Heard>,
@@ -86,11 +86,7 @@ struct Open {
 
 impl Listener {
     /// Creates a listener for the network namespace at this path; `None`: that of this process.
-    pub(super) fn new(
-        netns: Option<PathBuf>,
-        of: Of,
-        journal: Journal,
-    ) -> (Self, watch::Receiver<Heard>) {
+    pub fn new(netns: Option<PathBuf>, of: Of, journal: Journal) -> (Self, watch::Receiver<Heard>) {
         let (heard, receiver) = watch::channel(Heard::default());
         let listener = Self {
             netns,
@@ -102,7 +98,7 @@ impl Listener {
     }
 
     /// Listens forever and reopens the socket after failures. Each period without a socket counts as a gap.
-    pub(super) async fn run(self) {
+    pub async fn run(self) {
         let open = || Open::at(self.netns.as_deref(), self.of.groups());
         self.keep_open(open, tokio::time::sleep).await;
     }

@@ -1,12 +1,12 @@
 //! Parses, filters and rate-limits the plugin's log lines.
 
+use super::{Log, Scope};
+use crate::journal::serve::{Event, LineResult};
+use crate::journal::{Journal, pod};
 use serde_json::{Map, Value};
 use std::time::Instant;
 use weir_cni::log::Level;
 use weir_cni::plugin::Phases;
-use weir_core::journal::serve::{Event, LineResult};
-use weir_core::journal::{Journal, pod};
-use weir_core::log::{Log, Scope};
 
 /// Sustained rate in lines per second.
 const RATE: f64 = 200.0;
@@ -20,7 +20,7 @@ const LENGTH: usize = 8 << 10;
 
 /// A token bucket for lines and bytes.
 #[derive(Debug)]
-pub(super) struct Bound {
+pub struct Bound {
     left: f64,
     bytes: f64,
     filled: Instant,
@@ -28,7 +28,8 @@ pub(super) struct Bound {
 }
 
 impl Bound {
-    pub(super) fn new(now: Instant) -> Self {
+    /// A full bucket.
+    pub fn new(now: Instant) -> Self {
         let (left, bytes, filled, lost) = (BURST, BYTES_BURST, now, 0);
         Self {
             left,
@@ -56,7 +57,7 @@ impl Bound {
     }
 
     /// Returns the number of lost lines, if the bucket has room for a line that reports it.
-    pub(super) fn lost(&mut self, now: Instant) -> Option<u64> {
+    pub fn lost(&mut self, now: Instant) -> Option<u64> {
         let lost = self.lost;
         if lost == 0 || !self.take(0, now) {
             return None;
@@ -67,13 +68,7 @@ impl Bound {
 }
 
 /// Returns the accepted lines of a batch as one text, so that concurrent batches do not interleave.
-pub(super) fn batch(
-    body: &[u8],
-    bound: &mut Bound,
-    now: Instant,
-    log: &Log,
-    journal: &Journal,
-) -> String {
+pub fn batch(body: &[u8], bound: &mut Bound, now: Instant, log: &Log, journal: &Journal) -> String {
     let line = |result| journal.record(Event::PluginLine { result });
     let Ok(items) = serde_json::from_slice::<Vec<Value>>(body) else {
         line(LineResult::Malformed);
@@ -168,7 +163,7 @@ fn is_rfc3339(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_core::log::Levels;
+    use crate::log::Levels;
 
     fn run(body: &str, bound: &mut Bound) -> String {
         let log = Log::open(&[], false, Levels::default(), Journal::default()).unwrap();
