@@ -16,7 +16,7 @@
 //! - [`node`] captures in the node's network namespace instead, for all pods at once.
 //! - [`keep`] compares and repairs the rules of the node continuously.
 //! - [`glance`] detects that the rules of the host may have changed.
-//! - [`routing`] listens for routing changes of the node.
+//! - [`weir_drift::listener`] listens for routing changes of the node.
 //! - [`packets`] records the packet events of eBPF programs.
 //! - [`former`] removes what an earlier agent left when ambient mode is off.
 //! - [`roster`] is the list of pods that the proxy receives when it connects.
