@@ -5,7 +5,8 @@ use crate::leaks::{frames, parse};
 use crate::scene::{OUTSIDE, PATIENCE, POD, PROXY, Scene, Servers, ask, inside, socket};
 use crate::{carrier, each, up};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
-use std::io::{Read, Write};
+use std::io::ErrorKind::{AddrInUse, AddrNotAvailable};
+use std::io::{Error, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,7 +16,8 @@ use weir_netlink::route::{AddressFamily, PolicyRule, Routing, RuleAction};
 /// The source port of every connection.
 const PORT: u16 = 1234;
 
-/// Connects from this port, which may have been used before.
+/// Connects from this port, which may have been used before. A child that another test starts has a copy of that socket until it executes
+/// its program: until then the port is in use.
 fn connect(
     netns: &Netns,
     from: SocketAddr,
@@ -28,7 +30,15 @@ fn connect(
         socket.connect_timeout(&to.into(), patience)?;
         Ok(TcpStream::from(socket))
     };
-    netns.run(connect).unwrap()
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let done = netns.run(connect).unwrap();
+        let in_use = |e: &Error| matches!(e.kind(), AddrNotAvailable | AddrInUse);
+        if !done.as_ref().is_err_and(in_use) || Instant::now() > end {
+            return done;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 /// The client's namespace and address, and its destination: from the pod, and from outside.
