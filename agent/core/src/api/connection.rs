@@ -158,6 +158,18 @@ impl tower_service::Service<Request<Body>> for Connection {
     }
 }
 
+/// A request that was taken from the bucket, and is given back if its caller does not wait until it is sent: otherwise callers with a
+/// time limit would use up the bucket for each other, and none of their requests would be sent.
+struct Slot<'a>(Option<&'a Shared>);
+
+impl Drop for Slot<'_> {
+    fn drop(&mut self) {
+        if let Some(shared) = self.0 {
+            shared.pace().give_back();
+        }
+    }
+}
+
 impl Shared {
     fn pace(&self) -> MutexGuard<'_, Pace> {
         // No holder of the lock panics in the middle of a change.
@@ -166,8 +178,10 @@ impl Shared {
 
     async fn exchange(&self, request: Request<Body>) -> Result<Response<Bounded>, Unanswered> {
         let wait = self.pace().take(Instant::now());
+        let mut slot = Slot(Some(self));
         // Without this pause, a server that ends each watch immediately would cause a busy loop.
         tokio::time::sleep(wait).await;
+        slot.0 = None;
         let query = request.uri().query().unwrap_or_default();
         let is_watch = query
             .split('&')
@@ -347,6 +361,29 @@ mod tests {
     use super::*;
     use crate::thread::runtime;
     use weir_testing::api_server::ApiServer;
+
+    /// 250 pods are annotated at once, each with a time limit.
+    #[test]
+    fn a_request_that_is_not_waited_for_delays_no_other() {
+        let access = Access {
+            host: "127.0.0.1".into(),
+            port: "1".into(),
+            ..Access::default()
+        };
+        let connection = Connection::new(&access).unwrap();
+        let full = Instant::now();
+        while connection.0.pace().take(full).is_zero() {}
+        let given_up = async {
+            for _ in 0..100 {
+                let request = Request::get("/api/v1/pods").body(Body::empty()).unwrap();
+                let sent = connection.0.exchange(request);
+                let late = tokio::time::timeout(Duration::from_millis(1), sent).await;
+                assert!(late.is_err());
+            }
+        };
+        runtime::of_one_thread("test").unwrap().block_on(given_up);
+        assert!(connection.0.pace().take(full) < Duration::from_secs(10));
+    }
 
     /// `SKIP_TLS_VERIFY` concerns the plugin's kubeconfig.
     #[test]

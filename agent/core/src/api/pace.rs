@@ -55,6 +55,11 @@ impl Pace {
         self.filled = now;
         Duration::from_secs_f64((-self.left / self.rate).max(0.0)).max(self.held(now))
     }
+
+    /// Returns a request that was taken and is not sent.
+    pub fn give_back(&mut self) {
+        self.left = (self.left + 1.0).min(self.burst);
+    }
 }
 
 const SHORTEST: Duration = Duration::from_millis(500);
