@@ -152,10 +152,8 @@ impl ByPrograms {
         let uid = asked.identity.uid();
         // The watch starts before anything is read: the routing is part of the redirection.
         let mut blind = None;
-        let watch = |visit: &Visit<'_>| {
-            let uid = uid.inspect(|uid| self.attached.forget(uid)).map(Uid::from);
-            blind = unwatched(&self.drift, uid.as_ref(), visit);
-        };
+        let watched = uid.inspect(|uid| self.attached.forget(uid)).map(Uid::from);
+        let watch = |visit: &Visit<'_>| blind = unwatched(&self.drift, watched.as_ref(), visit);
         let is_known = before.is_some_and(|before| before.netns == held.id());
         let is_still_its = || self.sandboxes.check(held, &asked.identity);
         let done = converge(
