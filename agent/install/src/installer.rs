@@ -46,6 +46,17 @@ pub struct Files {
     pub warnings: Vec<String>,
 }
 
+/// What [`Installer::trouble`] found.
+#[derive(Debug)]
+pub struct Trouble {
+    /// What is no longer in sync, so that a pass is needed.
+    pub changed: Option<String>,
+    /// Why runtimes may use another configuration; a pass would not change that.
+    pub preempted: Option<String>,
+    /// A hint for the operator: the same, and plugins that are missing.
+    pub warning: Option<String>,
+}
+
 /// The result of a pass.
 #[derive(Debug)]
 pub enum Pass {
@@ -223,25 +234,19 @@ impl Installer {
     ///
     /// # Errors
     /// The directory of configurations cannot be read.
-    pub fn trouble(&self) -> Result<(Option<String>, Option<String>), InstallError> {
+    pub fn trouble(&self) -> Result<Trouble, InstallError> {
         let check = check(&self.desired, self.remembered.as_ref()).map_err(|e| InstallError {
             step: Step::Config,
             reason: format!("cannot read {}: {e}", self.desired.net_dir.display()),
         })?;
-        let changed = check.invalid.or_else(|| self.files_trouble());
-        let warnings = [check.warning, self.missing_plugins()];
+        let preempted = check.warning;
+        let warnings = [preempted.clone(), self.missing_plugins()];
         let warnings: Vec<String> = warnings.into_iter().flatten().collect();
-        let warning = (!warnings.is_empty()).then(|| warnings.join("; "));
-        Ok((changed, warning))
-    }
-
-    /// Returns why runtimes may use another configuration than the one that was written; `None` if it is in force.
-    #[must_use]
-    pub fn preempted(&self) -> Option<String> {
-        match check(&self.desired, self.remembered.as_ref()) {
-            Ok(check) => check.warning,
-            Err(e) => Some(unlisted(&self.desired, &e)),
-        }
+        Ok(Trouble {
+            changed: check.invalid.or_else(|| self.files_trouble()),
+            warning: (!warnings.is_empty()).then(|| warnings.join("; ")),
+            preempted,
+        })
     }
 
     /// Names plugins of the configuration that are missing in the node's directory of plugins. A runtime may search others, too.

@@ -39,7 +39,7 @@ pub use desired::Desired;
 pub use entry::{Entry, PLUGIN};
 pub use files::{Stamp, replace};
 pub use insert::{insert, without};
-pub use installer::{Files, InstallError, Installer, Pass};
+pub use installer::{Files, InstallError, Installer, Pass, Trouble};
 pub use json::Json;
 pub use kubeconfig::kubeconfig;
 pub use listing::{Listing, list};

@@ -229,8 +229,8 @@ impl Agent {
         let watch = self.watch_everything()?;
         watch.missing.iter().for_each(|line| self.warn(line));
         // Changes before the watches were added caused no event.
-        let (trouble, warning) = self.installer.trouble()?;
-        match trouble {
+        let trouble = self.installer.trouble()?;
+        match trouble.changed {
             // Nothing has changed in the meantime, and further passes would change nothing.
             Some(why) if is_unchanged && found.as_ref() == Some(&why) => {
                 self.tell_waits(why);
@@ -243,9 +243,9 @@ impl Agent {
             }
             None => self.waits = None,
         }
-        if warning != self.warned {
-            warning.iter().for_each(|line| self.warn(line));
-            self.warned = warning;
+        if trouble.warning != self.warned {
+            trouble.warning.iter().for_each(|line| self.warn(line));
+            self.warned = trouble.warning;
         }
         self.was_ready = true;
         if self.failing.take().is_some() {
@@ -253,7 +253,7 @@ impl Agent {
         }
         self.journal.record(Event::Installed {
             configuration: self.configuration(),
-            preempted: self.installer.preempted(),
+            preempted: trouble.preempted,
             quiet: self.quiet,
         });
         let woken = watch.wait(&self.signals, None).map_err(watch_failed)?;

@@ -373,7 +373,7 @@ fn a_file_that_is_skipped_and_sorts_first_is_told_of() {
     let mut installer = Installer::new(desired(&node.env(), "info"));
     assert!(matches!(installer.config(), Ok(Pass::Installed(_))));
     assert_eq!(installer.config_trouble().unwrap(), None);
-    let (_, warning) = installer.trouble().unwrap();
+    let warning = installer.trouble().unwrap().warning;
     let warning = warning.unwrap();
     assert!(
         warning.contains("05-site.conflist is not JSON"),
@@ -455,7 +455,7 @@ fn a_named_list_that_a_runtime_does_not_load_is_told_of() {
     env.insert("CNI_CONF_NAME".into(), "10-a.conflist".into());
     let mut installer = Installer::new(desired(&env, "info"));
     assert!(matches!(installer.config(), Ok(Pass::Installed(_))));
-    let (_, warning) = installer.trouble().unwrap();
+    let warning = installer.trouble().unwrap().warning;
     let warning = warning.unwrap();
     assert!(warning.contains("does not load"), "{warning}");
     assert!(!warning.contains("sorts before"), "{warning}");
@@ -514,7 +514,7 @@ fn a_list_that_is_named_is_extended_although_a_conf_sorts_first() {
             text.contains("macvlan") && text.contains("istio-cni") && !text.contains("bridge"),
             "{text}"
         );
-        let (_, warning) = installer.trouble().unwrap();
+        let warning = installer.trouble().unwrap().warning;
         let warning = warning.unwrap();
         assert!(
             warning.contains("10-x.conf, which sorts before"),
