@@ -2,7 +2,7 @@
 
 use crate::captured::by_rules;
 use crate::config::Pod;
-use crate::discover::device_of;
+use crate::discover::{By, device_of};
 use crate::rules::captured_at;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -52,14 +52,15 @@ impl Before {
         Ok(before)
     }
 
-    /// Returns those addresses of a pod that stay captured, with their links if these are known. An address whose link is known to be
-    /// gone does not.
+    /// Returns those addresses of a pod that stay captured, with their links if these are known, and the links to capture. An address
+    /// whose link is known to be gone does not stay captured. While a link is unknown, each captured one that is not `taken` may be it;
+    /// programs cannot be attached to an unknown link.
     pub(crate) fn kept(
         &self,
-        routing: &Routing,
-        links: &[Link],
-        pod: &Pod,
-    ) -> BTreeMap<IpAddr, Option<String>> {
+        (routing, links): (&Routing, &[Link]),
+        (pod, by): (&Pod, By),
+        taken: &BTreeSet<String>,
+    ) -> (BTreeMap<IpAddr, Option<String>>, Vec<String>) {
         let captured = pod.addresses.iter();
         let captured = captured.filter_map(|a| Some((*a, self.addresses.get(a)?)));
         let kept = captured.filter_map(|(address, before)| {
@@ -68,15 +69,13 @@ impl Before {
                 Err(unfound) => unfound.is_unknown.then(|| (address, before.clone())),
             }
         });
-        kept.collect()
-    }
-
-    /// The links of captured pods that are not `taken`: each may be that of a pod whose link is unknown.
-    pub(crate) fn others<'a>(
-        &'a self,
-        taken: &'a BTreeSet<String>,
-    ) -> impl Iterator<Item = &'a String> {
-        self.links.difference(taken)
+        let is_possible = |(_, link): &(_, Option<String>)| by == By::Rules || link.is_some();
+        let kept: BTreeMap<_, _> = kept.filter(is_possible).collect();
+        let has_unknown = kept.values().any(Option::is_none);
+        let unknown = self.links.difference(taken).filter(|_| has_unknown);
+        let names: BTreeSet<&String> = kept.values().flatten().chain(unknown).collect();
+        let names = names.into_iter().cloned().collect();
+        (kept, names)
     }
 }
 

@@ -115,14 +115,7 @@ pub(crate) fn discover(
             .cloned()
             .collect();
         for (pod, e) in unfound {
-            let mut kept = before.kept(&routing, &links, pod);
-            if by == By::Programs {
-                kept.retain(|_, link| link.is_some());
-            }
-            let has_unknown = kept.values().any(Option::is_none);
-            let unknown = before.others(&taken).filter(|_| has_unknown);
-            let names: BTreeSet<String> = kept.values().flatten().chain(unknown).cloned().collect();
-            let names = Vec::from_iter(names);
+            let (kept, names) = before.kept((&routing, &links), (pod, by), &taken);
             let object = format!("pod {}", pod.uid);
             match bridges_of(&links, &names, by, &object) {
                 Ok(of_bridges) if !kept.is_empty() => {
