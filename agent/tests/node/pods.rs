@@ -110,7 +110,7 @@ fn a_pod_that_comes_is_waited_for() {
     let node = Node::new();
     let agent = start(&node, &server);
     synced(&agent, 0);
-    // On a busy machine the pod may come after the second for which it is waited.
+    // On a busy machine the pod may arrive after the second that the agent waits.
     let is_found = (0..10).any(|n| {
         let (late, other) = (format!("late-{n}"), format!("other-{n}"));
         let begun = Instant::now();

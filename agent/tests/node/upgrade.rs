@@ -279,7 +279,7 @@ fn a_pod_and_a_daemon_set_that_are_both_gone_are_an_uninstallation() {
     assert_gone(&node, &agent);
 }
 
-/// Whoever answers at the address of the API server, the installation goes only where that one says so.
+/// An answer about another object, or one that cannot be read, does not say that the installation is to be removed.
 #[test]
 fn an_answer_that_is_not_the_api_servers_removes_nothing() {
     let mut named = daemon_set();

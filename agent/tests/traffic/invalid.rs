@@ -40,7 +40,7 @@ fn stray_ack(from: IpAddr, to: SocketAddr) -> Vec<u8> {
     segment
 }
 
-/// Whether the pod answered a stray segment with a reset. An answer that should come is waited for.
+/// Returns true if the pod answered a stray segment with a reset. Waits for an answer that is expected.
 fn is_answered(pod: &Pod<'_>, should: bool) -> bool {
     let raw = pod
         .lab

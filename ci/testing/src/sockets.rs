@@ -50,7 +50,7 @@ pub fn refusing() -> (Socket, u16) {
 #[must_use]
 pub fn listening() -> (TcpListener, Socket) {
     let kept = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
-    // A port that somebody else chooses is none that is bound.
+    // The kernel gives a bound port to no other socket that asks for any port.
     kept.set_reuse_address(true).expect("an option");
     let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     kept.bind(&any.into()).expect("a port");

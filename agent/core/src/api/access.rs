@@ -15,7 +15,7 @@ pub struct Access {
     pub port: String,
     /// PEM file; `None` selects `ca.crt` of the service account.
     pub ca_file: Option<PathBuf>,
-    /// The plugin does not verify the server's certificate. The agent always does: whoever answers gets its token, and may
+    /// The plugin does not verify the server's certificate. The agent always does: the server gets its token, and its answer may
     /// end the installation.
     pub skip_tls_verify: bool,
     /// Directory with `token` and `ca.crt`; the kubelet renews both.
