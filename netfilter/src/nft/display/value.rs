@@ -183,8 +183,11 @@ pub(crate) fn range(first: &Data, last: &Data, t: DataType, host_order: bool) ->
     }
 }
 
+/// The most adjacent names in one range; a foreign program can make a range of any number.
+const NAMES: usize = 256;
+
 /// The names and patterns of a range of interface names: nft joins `"a*"` and `"b"`, which are adjacent. `None` if other bytes
-/// are in the range.
+/// are in the range, or more than [`NAMES`] names.
 fn names(first: &Data, last: &Data) -> Option<Vec<String>> {
     let mut texts = Vec::new();
     let mut at = first.clone();
@@ -194,7 +197,7 @@ fn names(first: &Data, last: &Data) -> Option<Vec<String>> {
         let (mut name, mut end) = (at.clone(), at.clone());
         rest(&mut name, 0);
         rest(&mut end, 0xff);
-        if len == 0 || name != at {
+        if len == 0 || name != at || texts.len() == NAMES {
             return None;
         }
         let text = ifname(&at.0, false);
@@ -327,5 +330,25 @@ impl std::fmt::Display for Verdict {
             Self::Goto(chain) => write!(f, "goto {chain}"),
             Self::Other(n) => write!(f, "verdict {n}"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_of_names_is_listed_within_bounds() {
+        let name = |text: &[u8], rest: u8| {
+            let mut bytes = text.to_vec();
+            bytes.resize(16, rest);
+            Data::from(bytes)
+        };
+        let two = names(&name(b"a", 0), &name(b"b", 0));
+        assert_eq!(two.unwrap(), ["\"a*\"", "\"b\""]);
+        let all = names(&name(b"\x01", 0), &name(b"\xfe", 0xff));
+        assert_eq!(all.unwrap().len(), 254);
+        // 26 to the power of 14 names.
+        assert_eq!(names(&name(&[b'a'; 15], 0), &name(&[b'z'; 15], 0xff)), None);
     }
 }
