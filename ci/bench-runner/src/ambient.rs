@@ -334,9 +334,12 @@ fn answer(asked: &Asked) -> Answer {
         }
         ["", "api", "v1", "namespaces"] => list("NamespaceList", vec![namespace()]),
         ["", "api", "v1", "namespaces", "shop"] => Answer::Body(200, namespace().to_string()),
-        ["", "api", "v1", "namespaces", _, "pods", name]
-        | ["", "api", "v1", "namespaces", _, "pods", name, "status"] => {
+        ["", "api", "v1", "namespaces", _, "pods", name] => {
             Answer::Body(200, pod(name).to_string())
+        }
+        // The annotation is written; a pod without it would mean that a webhook has removed it.
+        ["", "api", "v1", "namespaces", _, "pods", _, "status"] => {
+            Answer::Body(200, "{}".to_owned())
         }
         _ => Answer::Status(404),
     }
