@@ -54,7 +54,7 @@ const ROUTE: &str = "add route local ::/0";
 /// As with rules: only the route is left out, and it is missing as soon as `lo` has IPv6 again.
 #[test]
 fn a_pod_may_disable_ipv6_before_and_after_it_is_redirected() {
-    let Some((netns, _, mounted)) = scene() else {
+    let Some((netns, _host, mounted)) = scene() else {
         return;
     };
     let config = Config {
