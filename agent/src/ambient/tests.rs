@@ -40,6 +40,8 @@ struct World {
     rules: BTreeSet<u64>,
     /// Those that ever did.
     ruled: BTreeSet<u64>,
+    /// The pods that had rules in one of their sandboxes.
+    ruled_pods: BTreeSet<String>,
     /// Connections of proxies, and what each knows: the namespace by UID.
     proxies: BTreeMap<u64, BTreeMap<String, Option<u64>>>,
     last_proxy: u64,

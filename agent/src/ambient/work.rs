@@ -73,7 +73,8 @@ impl From<String> for NotEnrolled {
 
 /// Captures the pod's traffic, then hands the pod to the proxy, then lets probes through. The proxy never takes a pod
 /// before it was captured once, and a pod that is captured and not taken gets no traffic at all. The newest proxy therefore gets
-/// it even if its rules cannot be compared or repaired.
+/// it even if its rules cannot be compared or repaired. An agent that starts only knows that the pod was captured, which may have been in
+/// an earlier sandbox.
 ///
 /// # Errors
 /// Its rules are not known to be in force.

@@ -32,6 +32,7 @@ impl Rules for Shared {
         if done {
             world.rules.insert(netns);
             world.ruled.insert(netns);
+            world.ruled_pods.insert(uid_of(asked));
         }
         let dev = NETNS.as_ref().map_or(4, |real| real.id().dev);
         let id = NetnsId { dev, ino: netns };

@@ -48,8 +48,14 @@ impl Scene {
                 }
             }
             Step::Restart => {
+                let mut world = self.shared.world();
                 // Its connections end with it.
-                self.shared.world().proxies.clear();
+                world.proxies.clear();
+                // The next one knows which pods were captured, and not in which sandbox.
+                let is_it = |(uid, _): &(&String, &u64)| world.ruled_pods.contains(*uid);
+                let may_be: Vec<u64> = world.netns.iter().filter(is_it).map(|(_, n)| *n).collect();
+                world.ruled.extend(may_be);
+                drop(world);
                 self.agent = agent(&self.shared, &self.pods, &self.settings);
             }
             Step::Work(jobs) => self.work(usize::from(*jobs)),
