@@ -263,14 +263,14 @@ impl<R: Reconciler> Driver<R> {
         }
     }
 
-    /// Publishes the results: immediately if no job runs, otherwise at most once per [`GATHER`]. Returns when to
-    /// call it again.
+    /// Publishes the results, at most once per [`GATHER`]: that takes longer the more pods there are. Returns when to call it
+    /// again.
     fn show(&mut self, now: Instant) -> Option<Instant> {
         if !(self.was_round && self.is_dirty) {
             return None;
         }
         let at = self.shown + GATHER;
-        if !self.running.is_empty() && at > now {
+        if at > now {
             return Some(at);
         }
         (self.is_dirty, self.shown) = (false, now);

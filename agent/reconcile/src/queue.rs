@@ -53,6 +53,8 @@ pub struct Queue {
     ready: BTreeSet<(Turn, Uid)>,
     /// Running jobs, with true if the job occupies a worker. Late jobs do not.
     active: BTreeMap<Uid, bool>,
+    /// The number of jobs that occupy a worker.
+    busy: usize,
     failures: BTreeMap<Uid, u32>,
     workers: usize,
     order: u64,
@@ -75,6 +77,7 @@ impl Queue {
             later: BTreeSet::new(),
             ready: BTreeSet::new(),
             active: BTreeMap::new(),
+            busy: 0,
             failures: BTreeMap::new(),
             workers,
             order: 0,
@@ -126,7 +129,7 @@ impl Queue {
 
     /// Starts the next job, if there is one and a worker is free. A pod has at most one job.
     pub fn start(&mut self, now: Instant) -> Option<Start> {
-        if self.busy() >= self.workers {
+        if self.busy >= self.workers {
             return None;
         }
         while self.later.first().is_some_and(|(at, _)| *at <= now) {
@@ -139,6 +142,7 @@ impl Queue {
         let (_, uid) = self.ready.pop_first()?;
         let due = self.due.remove(&uid)?;
         self.active.insert(Arc::clone(&uid), true);
+        self.busy += 1;
         Some(Start {
             uid,
             sweep: due.sweep,
@@ -147,20 +151,20 @@ impl Queue {
         })
     }
 
-    fn busy(&self) -> usize {
-        self.active.values().filter(|holds| **holds).count()
-    }
-
     /// Releases the worker of a job that takes long, or waits for something else.
     pub fn late(&mut self, uid: &Uid) {
-        if let Some(holds) = self.active.get_mut(uid) {
-            *holds = false;
+        if let Some(holds) = self.active.get_mut(uid)
+            && std::mem::take(holds)
+        {
+            self.busy -= 1;
         }
     }
 
     /// Records the end of a job.
     pub fn done(&mut self, uid: &Uid, next: Next, now: Instant) {
-        self.active.remove(uid);
+        if self.active.remove(uid) == Some(true) {
+            self.busy -= 1;
+        }
         self.put_in(uid);
         let pause = match next {
             Next::Settled => {
@@ -195,7 +199,7 @@ impl Queue {
 
     /// Returns the earliest time at which [`Queue::start`] has a job; `None`: not before a job ends or something changes.
     pub fn next(&self) -> Option<Instant> {
-        match self.busy() < self.workers {
+        match self.busy < self.workers {
             true => {
                 let ready = self.ready.first().and_then(|(_, uid)| self.due.get(uid));
                 let later = self.later.first().map(|(at, _)| *at);

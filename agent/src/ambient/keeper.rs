@@ -57,17 +57,19 @@ pub(super) enum Done {
 impl Keeper {
     /// Updates the state of a pod from its view. Returns true if anything changed.
     fn see(&mut self, view: Arc<PodView>, claimed: Result<(), String>) -> bool {
-        let uid: Uid = view.uid().into();
         let namespace = self.pods.namespace(view.namespace());
         let decision = decide(&self.settings, &view, namespace.as_deref());
-        let is_new = !self.memory.contains_key(&uid);
+        let is_new = !self.memory.contains_key(view.uid());
         let was_there = is_new && !self.began;
         // While pods were not watched, the plugin may have handed this pod over, and it was taken for the previous pod of this name.
         let inherited = was_there || (is_new && self.is_handed_over(&view));
-        let memory = self
-            .memory
-            .entry(uid)
-            .or_insert_with(|| Memory::new(Arc::clone(&view)));
+        if is_new {
+            let memory = Memory::new(Arc::clone(&view));
+            self.memory.insert(view.uid().into(), memory);
+        }
+        let Some(memory) = self.memory.get_mut(view.uid()) else {
+            return false;
+        };
         let is_same = Arc::ptr_eq(&memory.view, &view)
             && memory.decision == decision
             && memory.claimed == claimed
@@ -171,18 +173,17 @@ impl Reconciler for Keeper {
         let views = self.pods.all();
         self.see_namespaces(&views);
         let claims = self.claims(&views);
-        let there: BTreeSet<Uid> = views.iter().map(|view| view.uid().into()).collect();
-        let mut changed = BTreeSet::new();
-        for view in views {
-            let uid: Uid = view.uid().into();
-            let claimed = self.claimed(&claims, &view);
-            if self.see(view, claimed) {
-                changed.insert(uid);
+        let there: BTreeSet<&str> = views.iter().map(|view| view.uid()).collect();
+        let mut changed: BTreeSet<Uid> = BTreeSet::new();
+        for view in &views {
+            let claimed = self.claimed(&claims, view);
+            if self.see(Arc::clone(view), claimed) {
+                changed.insert(view.uid().into());
             }
         }
         self.began = true;
         for (uid, memory) in &mut self.memory {
-            if !there.contains(uid) && !std::mem::replace(&mut memory.gone, true) {
+            if !there.contains(&**uid) && !std::mem::replace(&mut memory.gone, true) {
                 changed.insert(Uid::clone(uid));
             }
         }
@@ -344,10 +345,8 @@ impl Reconciler for Keeper {
     }
 
     fn show(&mut self) {
-        let mut members: Vec<Member> = self.memory.values().filter_map(Memory::member).collect();
-        members
-            .sort_by(|a, b| (&a.pod.namespace, &a.pod.name).cmp(&(&b.pod.namespace, &b.pod.name)));
-        let members = members.into();
+        let members: Vec<Member> = self.memory.values().filter_map(Memory::member).collect();
+        let members = Arc::new(members);
         self.journal.record(Event::Members { members });
         let peers = self.hands.proxy.peers().into();
         self.journal.record(Event::Proxy(Proxy::Peers(peers)));

@@ -134,8 +134,8 @@ pub struct Packet {
 /// An event of ambient mode.
 #[derive(Debug)]
 pub enum Event {
-    /// All pods of the mesh with their states.
-    Members { members: Arc<[Member]> },
+    /// All pods of the mesh with their states, in any order.
+    Members { members: Arc<Vec<Member>> },
     /// A pod changed its state.
     Turned {
         pod: PodRef,

@@ -1,16 +1,16 @@
 //! Detects addresses that several live pods of the node claim, and UIDs that belong to another pod.
 
 use crate::pods::PodView;
-use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
 /// The addresses claimed by pods, and the UIDs of all pods.
 #[derive(Debug, Default)]
 pub struct Claims {
-    addresses: BTreeMap<IpAddr, Vec<Arc<PodView>>>,
-    /// `metadata.uid` of all pods, including those that have ended.
-    uids: BTreeSet<String>,
+    /// Sorted by address.
+    addresses: Vec<(IpAddr, Arc<PodView>)>,
+    /// All pods, including those that have ended.
+    all: Vec<Arc<PodView>>,
 }
 
 impl Claims {
@@ -22,30 +22,30 @@ impl Claims {
 
     /// As [`Claims::of`], with the addresses of each pod from `addresses` instead of the API server.
     pub fn with(views: &[Arc<PodView>], addresses: impl Fn(&PodView) -> Vec<IpAddr>) -> Self {
-        let mut claims = Self {
-            uids: views.iter().map(|view| view.uid().to_owned()).collect(),
-            ..Self::default()
-        };
         let ended =
             |view: &PodView| view.deleting || matches!(view.phase.as_str(), "Succeeded" | "Failed");
+        let mut claimed = Vec::with_capacity(views.len());
         for view in views {
             if ended(view) || view.pod.spec.host_network {
                 continue;
             }
-            for address in addresses(view) {
-                claims
-                    .addresses
-                    .entry(address)
-                    .or_default()
-                    .push(Arc::clone(view));
-            }
+            let addresses = addresses(view).into_iter();
+            claimed.extend(addresses.map(|address| (address, Arc::clone(view))));
         }
-        claims
+        // Stable: the pods of an address stay in their order.
+        claimed.sort_by_key(|(address, _)| *address);
+        Self {
+            addresses: claimed,
+            all: views.to_vec(),
+        }
     }
 
     /// Returns all pods that claim an address.
-    pub fn of_address(&self, address: IpAddr) -> &[Arc<PodView>] {
-        self.addresses.get(&address).map_or(&[], Vec::as_slice)
+    pub fn of_address(&self, address: IpAddr) -> impl Iterator<Item = &Arc<PodView>> {
+        let first = self.addresses.partition_point(|(of, _)| *of < address);
+        let from = self.addresses.iter().skip(first);
+        from.take_while(move |(of, _)| *of == address)
+            .map(|(_, view)| view)
     }
 
     /// Checks that no other pod claims an address of this one, and that this one does not name another pod's UID as its mirror.
@@ -63,14 +63,15 @@ impl Claims {
     /// As [`Claims::check`].
     pub fn check_for(&self, view: &PodView, addresses: &[IpAddr]) -> Result<(), String> {
         let mut uids = view.pod.uids().filter(|uid| *uid != view.uid());
-        if let Some(uid) = uids.find(|uid| self.uids.contains(*uid)) {
+        let is_known = |uid: &&str| self.all.iter().any(|other| other.uid() == *uid);
+        if let Some(uid) = uids.find(is_known) {
             return Err(format!(
                 "its annotation kubernetes.io/config.mirror has the UID {uid} of another pod: nothing is written to \
                  either by that name; remove the annotation"
             ));
         }
         for address in addresses {
-            let mut all = self.of_address(*address).iter();
+            let mut all = self.of_address(*address);
             if let Some(other) = all.find(|other| other.uid() != view.uid()) {
                 return Err(format!(
                     "the address {address} is claimed by pod {}/{} too: nothing is written to either until only one has it",

@@ -17,7 +17,7 @@ pub(super) struct Ambient {
     connections: usize,
     peers: Arc<[Peer]>,
     /// `None` until every pod was examined once.
-    members: Option<Arc<[Member]>>,
+    members: Option<Arc<Vec<Member>>>,
 }
 
 impl Default for Ambient {
@@ -165,7 +165,11 @@ impl AmbientFacts {
             ztunnel_connections: ambient.connections,
             ztunnels: ambient.peers.iter().map(PeerFacts::of).collect(),
             host: ambient.host.clone(),
-            pods: members.map(|members| members.iter().map(member).collect()),
+            pods: members.map(|members| {
+                let mut members: Vec<&Member> = members.iter().collect();
+                members.sort_by_key(|m| (&m.pod.namespace, &m.pod.name));
+                members.into_iter().map(member).collect()
+            }),
         }
     }
 

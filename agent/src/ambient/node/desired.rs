@@ -182,7 +182,7 @@ impl AtNode {
                 let captured = self.captured(&mut state.captured)?;
                 let is_captured = identity.addresses.iter().any(|a| captured.contains(a));
                 let unclaimed = captured.iter().copied();
-                let unclaimed = unclaimed.filter(|a| claims.of_address(*a).is_empty());
+                let unclaimed = unclaimed.filter(|a| claims.of_address(*a).next().is_none());
                 let (pod, unclaimed) = (identity.clone(), (&unclaimed.collect(), is_captured));
                 let before = told_before(pod, excluded(view), unclaimed, &shared.sandboxes, since);
                 if let Some(before) = before {

@@ -59,7 +59,7 @@ pub(super) struct Evidence<'a> {
 impl Evidence<'_> {
     /// Returns true if the address is verified to belong to a pod that is not one of `these`.
     fn is_of_another(&self, address: IpAddr, these: &BTreeSet<String>) -> bool {
-        let others = self.claims.of_address(address).iter();
+        let others = self.claims.of_address(address);
         let mut others = others.filter(|other| !these.contains(other.uid()));
         others.any(|other| {
             let identity = Identity::of(other).with_addresses((self.addresses)(other));
