@@ -8,6 +8,7 @@
 //! api         the API server: access, connections and their limits, the recorder of Kubernetes events
 //! pods        the pods of this node, as watched at the API server
 //! sandboxes   the network namespaces of pods
+//! socket      the files of listening sockets
 //! report      requests of an operator's command to a running agent
 //! ```
 //!
@@ -21,4 +22,5 @@ pub mod pods;
 pub mod report;
 pub mod sandboxes;
 pub mod settings;
+pub mod socket;
 pub mod thread;

@@ -5,10 +5,8 @@
 //! agent of the next version takes over while this one ends, and both would replace each other's socket forever.
 
 use futures::future::{Either, select};
-use nix::fcntl::OFlag;
-use std::fs::{File, Metadata, OpenOptions};
 use std::io::{Error, ErrorKind, Result};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
@@ -17,6 +15,7 @@ use tokio::net::UnixStream;
 use tokio::time::{sleep, timeout};
 use weir_core::journal::Journal;
 use weir_core::journal::serve::{Event, Socket};
+use weir_core::socket::{REPLACED, SocketFile};
 
 /// Interval between checks.
 const LOOK: Duration = Duration::from_secs(2);
@@ -31,24 +30,6 @@ pub(super) struct Kept {
     pub(super) journal: Journal,
 }
 
-/// Identifies the bound socket file. It is held open: a file system may reuse the inode number of a deleted file
-/// immediately, and both files may have the same timestamp.
-struct Own(File);
-
-impl Own {
-    fn at(path: &Path) -> Result<Self> {
-        let flags = (OFlag::O_PATH | OFlag::O_NOFOLLOW).bits();
-        let mut options = OpenOptions::new();
-        let file = options.read(true).custom_flags(flags).open(path)?;
-        Ok(Self(file))
-    }
-
-    fn is(&self, found: &Metadata) -> Result<bool> {
-        let own = self.0.metadata()?;
-        Ok((own.dev(), own.ino()) == (found.dev(), found.ino()))
-    }
-}
-
 impl Kept {
     /// Serves forever: `first` until its path is lost, then each listener bound after it. `None`: it could not be bound
     /// yet, which was recorded.
@@ -57,7 +38,7 @@ impl Kept {
         first: Option<UnixListener>,
         serve: impl Fn(UnixListener) -> F,
     ) {
-        let mut next = first.map(|listener| (listener, Own::at(&self.path)));
+        let mut next = first.map(|listener| (listener, SocketFile::bound_at(&self.path)));
         let socket = self.socket;
         if next.is_some() {
             self.journal.record(Event::SocketReady { socket });
@@ -80,19 +61,18 @@ impl Kept {
     }
 
     /// Waits until the path no longer refers to the socket and returns the reason.
-    async fn lost(&self, own: Own) -> String {
+    async fn lost(&self, own: SocketFile) -> String {
         loop {
             sleep(LOOK).await;
-            let found = std::fs::symlink_metadata(&self.path);
-            match found.and_then(|found| own.is(&found)) {
+            match own.is_at(&self.path) {
                 Ok(true) => {}
-                Ok(false) => return "another process put something in its place".into(),
+                Ok(false) => return REPLACED.into(),
                 Err(e) => return e.to_string(),
             }
         }
     }
 
-    async fn bind_again(&self) -> (UnixListener, Result<Own>) {
+    async fn bind_again(&self) -> (UnixListener, Result<SocketFile>) {
         let mut last = String::new();
         loop {
             let (socket, path) = (self.socket, self.path.clone());
@@ -112,7 +92,7 @@ impl Kept {
         }
     }
 
-    async fn try_again(&self) -> Result<(UnixListener, Result<Own>)> {
+    async fn try_again(&self) -> Result<(UnixListener, Result<SocketFile>)> {
         if may_be_socket(&self.path) && listens(&self.path).await {
             return Err(Error::new(
                 ErrorKind::AddrInUse,
@@ -120,7 +100,7 @@ impl Kept {
             ));
         }
         let listener = (self.bind)(&self.path)?;
-        Ok((listener, Own::at(&self.path)))
+        Ok((listener, SocketFile::bound_at(&self.path)))
     }
 }
 
