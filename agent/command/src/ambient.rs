@@ -3,7 +3,7 @@
 use super::agent_settings::AgentSettings;
 use super::ambient_ebpf as ebpf;
 use super::args::{ApplyArgs, DesiredArgs, EngineArg, Source, Target, VerifyArgs};
-use super::failure::Failure;
+use super::failure::{Failure, warn};
 use super::output;
 use super::sidecar::{NO_ENGINE, lines, nothing, report, verified, written};
 use super::source::{DESCRIPTION, name, named, read, sandbox};
@@ -193,7 +193,7 @@ fn of_pod(file: &Path) -> Result<Result<PodOverrides, String>, Failure> {
         _ => {
             let annotations = &pod.metadata.annotations;
             for what in PodOverrides::unreadable(annotations) {
-                eprintln!("weir: warning: {what}");
+                warn(what);
             }
             Ok(PodOverrides::of_annotations(annotations))
         }

@@ -1,7 +1,7 @@
 //! `--engine ebpf` of the commands for ambient mode, and eBPF in `weir show` and `weir clean`.
 
 use super::args::{ApplyArgs, EngineArg};
-use super::failure::{Failure, code};
+use super::failure::{Failure, code, warn};
 use super::node_ambient::namespace;
 use super::output;
 use super::sidecar::{conflict, lines, report, warned};
@@ -201,10 +201,10 @@ pub(super) fn refuse_elsewhere<'a>(
             Err(e) if e.is_unsupported() => continue,
             Err(e) if matches!(e.kind, ErrorKind::Translated { .. }) && e.is_permission() => {
                 // The rules can be worked on without it, as in a user namespace.
-                eprintln!(
-                    "weir: warning: whether programs of eBPF capture in {} is not known, and none is compared or removed: {e}",
+                warn(format_args!(
+                    "whether programs of eBPF capture in {} is not known, and none is compared or removed: {e}",
                     netns.id()
-                );
+                ));
                 continue;
             }
             // The namespace or the pins may not be read: what uses them reports that.

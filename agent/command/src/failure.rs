@@ -1,6 +1,7 @@
 //! Failures of commands, with their exit codes.
 
 use std::fmt;
+use weir_cni::log::is_deceptive;
 
 /// Exit codes, the same for every command.
 pub mod code {
@@ -75,6 +76,22 @@ impl Failure {
     }
 }
 
+/// Prints a warning to stderr, as one line.
+pub fn warn(text: impl fmt::Display) {
+    eprintln!("weir: warning: {}", one_line(&text.to_string()));
+}
+
+/// Returns the text as one line in which a terminal obeys nothing: it may have names and comments that another program gave to
+/// rules. Line breaks become spaces, other [deceptive](is_deceptive) characters are escaped.
+pub fn one_line(text: &str) -> String {
+    let shown = text.chars().map(|c| match c {
+        '\n' => " ".to_owned(),
+        c if is_deceptive(c) => c.escape_default().to_string(),
+        c => c.to_string(),
+    });
+    shown.collect()
+}
+
 /// Escapes control characters, which may come from a file and which a terminal would interpret.
 fn plain(message: &str) -> String {
     let is_obeyed = |c: char| c.is_control() && !matches!(c, '\n' | '\t');
@@ -93,5 +110,9 @@ mod tests {
     fn a_terminal_obeys_no_message() {
         let text = "`-j \u{1b}[2Jä\r\u{9b}1m`: is\n\tno target";
         assert_eq!(plain(text), "`-j \\u{1b}[2Jä\\r\\u{9b}1m`: is\n\tno target");
+        assert_eq!(
+            one_line("a\nb \u{202e}\u{1b}[2Jä"),
+            "a b \\u{202e}\\u{1b}[2Jä"
+        );
     }
 }

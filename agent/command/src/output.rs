@@ -1,9 +1,9 @@
 //! Output of the commands.
 
-use super::failure::{Failure, code};
+use super::failure::{Failure, code, one_line};
 use serde_json::{Value, json};
-use std::fmt::{Display, Write as _};
-use std::io::{self, Write};
+use std::fmt::Display;
+use std::io::{self, IsTerminal, Write};
 use weir_cni::compile::{Compiled, Engine, Rules};
 use weir_cni::log::count;
 use weir_cni::redirection::{Change, Difference};
@@ -91,17 +91,59 @@ pub fn json_text(value: &Value) -> String {
     format!("{value:#}\n")
 }
 
-/// Appends the value as one line: line breaks in it become spaces.
+/// Appends the value as [`one_line`].
 pub fn push_line(text: &mut String, value: &impl Display) {
-    let start = text.len();
-    // Writing to a `String` does not fail.
-    let _ = write!(text, "{value}");
-    let written = text.get(start..).unwrap_or_default();
-    let breaks: Vec<usize> = written.match_indices('\n').map(|(at, _)| at).collect();
-    for at in breaks {
-        text.replace_range(start + at..=start + at, " ");
-    }
+    text.push_str(&one_line(&value.to_string()));
     text.push('\n');
+}
+
+/// Writes to a terminal so that it obeys nothing but line breaks and tabs: a listing has names and comments that any program with
+/// the right to write rules has chosen. Other outputs get them as they are, as from the tools.
+pub(super) struct Harmless<'a> {
+    to: &'a mut dyn Write,
+    is_terminal: bool,
+}
+
+impl<'a> Harmless<'a> {
+    pub(super) fn new(to: &'a mut dyn Write) -> Self {
+        let is_terminal = io::stdout().is_terminal();
+        Self { to, is_terminal }
+    }
+}
+
+impl Write for Harmless<'_> {
+    fn write(&mut self, part: &[u8]) -> io::Result<usize> {
+        if !self.is_terminal {
+            return self.to.write(part);
+        }
+        let mut rest = part;
+        // C0, DEL, and C1 in UTF-8.
+        while let Some(at) = rest.iter().position(|b| is_obeyed(*b)) {
+            let (before, from) = rest.split_at(at);
+            self.to.write_all(before)?;
+            let (obeyed, after) = match from {
+                [0xc2, c1 @ 0x80..=0x9f, after @ ..] => (Some(*c1), after),
+                [0xc2, after @ ..] => (None, after),
+                [c0, after @ ..] => (Some(*c0), after),
+                [] => break,
+            };
+            match obeyed {
+                Some(code) => write!(self.to, "\\x{code:02x}")?,
+                None => self.to.write_all(&[0xc2])?,
+            }
+            rest = after;
+        }
+        self.to.write_all(rest)?;
+        Ok(part.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.to.flush()
+    }
+}
+
+fn is_obeyed(byte: u8) -> bool {
+    byte == 0xc2 || (byte.is_ascii_control() && !matches!(byte, b'\n' | b'\t'))
 }
 
 /// A plan as JSON.
@@ -209,4 +251,25 @@ pub(super) fn differences(changes: &[Change], netns: &str) -> String {
         push_line(&mut text, &c.object());
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_terminal_obeys_no_listing() {
+        let shown = |is_terminal, text: &str| {
+            let mut to = Vec::new();
+            let mut out = Harmless {
+                to: &mut to,
+                is_terminal,
+            };
+            out.write_all(text.as_bytes()).unwrap();
+            String::from_utf8(to).unwrap()
+        };
+        let text = "\t-A \u{1b}[31mX © é \u{9b}1m\u{7f}\r\n";
+        assert_eq!(shown(false, text), text);
+        assert_eq!(shown(true, text), "\t-A \\x1b[31mX © é \\x9b1m\\x7f\\x0d\n");
+    }
 }

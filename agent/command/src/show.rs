@@ -91,6 +91,7 @@ pub(super) fn show(a: &ShowArgs) -> Result<u8, Failure> {
     let sets = wants(ShowEngine::Ipset).then(|| Sandbox::show_sets_text(&netns));
     let sets = sets.transpose().map_err(Failure::unknown)?;
     let printed = output::stream(|out| {
+        let out = &mut output::Harmless::new(out);
         let mut texts = output::Bytes(out);
         nft.iter().try_for_each(|r| write!(texts, "{r}"))?;
         if let Some(Some(legacy)) = &legacy {

@@ -1,7 +1,7 @@
 //! `weir plan|apply|verify sidecar`
 
 use super::args::{ApplyArgs, DesiredArgs, VerifyArgs, address};
-use super::failure::{Failure, code};
+use super::failure::{Failure, code, warn};
 use super::output;
 use super::source::{Addresses, Declined, Desired, Redirect, Text, desired, sandbox};
 use clap::Args;
@@ -72,7 +72,7 @@ fn left_alone(declined: &Declined, visit: &Visit<'_>, json: bool) -> Result<u8, 
     let warning = format!(
         "{reason}, and {netns} holds a redirection ({objects}), which stays in force; `weir clean` removes it"
     );
-    eprintln!("weir: warning: {warning}");
+    warn(&warning);
     match json {
         true => {
             output::json(&json!({ "redirected": true, "reason": reason, "warnings": [warning] }))
@@ -190,7 +190,7 @@ pub(super) fn report(
     dry_run: bool,
 ) -> Result<u8, Failure> {
     for warning in &warnings {
-        eprintln!("weir: warning: {warning}");
+        warn(warning);
     }
     let changed = !changes.is_empty() && !dry_run;
     let text = if json {

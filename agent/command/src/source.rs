@@ -2,7 +2,7 @@
 
 use super::agent_settings::AgentSettings;
 use super::args::{EngineArg, Source, Target};
-use super::failure::Failure;
+use super::failure::{Failure, warn};
 use super::patient::Patient;
 use serde::de::IgnoredAny;
 use std::collections::BTreeMap;
@@ -171,7 +171,7 @@ pub(super) fn desired(
             let (config, is_given) = from_config(given)?;
             let named = named(arg, Some(&config));
             if let Some(warning) = only_ipv4(&config, is_given, named, addresses) {
-                eprintln!("weir: warning: {warning}");
+                warn(warning);
             }
             let intent = Intent::parse(&config, &NameFiles::default()).map_err(Failure::usage)?;
             (config, intent, named)
@@ -185,7 +185,7 @@ pub(super) fn desired(
         }
     };
     for warning in intent.warnings.iter().chain(&config.notes()) {
-        eprintln!("weir: warning: {warning}");
+        warn(warning);
     }
     Ok(Desired::Redirect(Box::new(Redirect {
         config,
@@ -264,7 +264,7 @@ fn from_pod(given: &Text, addresses: &Addresses<'_>) -> Result<Result<Intent, De
         Addresses::Given(given) => in_order(given.to_vec()),
     };
     for warning in &redirect.warnings {
-        eprintln!("weir: warning: {warning}");
+        warn(warning);
     }
     let env = |name: &str| given.settings.get(name).map(str::to_owned);
     let environment = NodeEnvironment::read(&env, &NameFiles::default().group);
