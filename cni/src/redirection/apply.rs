@@ -21,7 +21,7 @@ use super::named::Named;
 use super::routing::{self, Held};
 use super::scheme::Scheme;
 use super::write::Writer;
-use super::{AppliedRedirection, Change, engines};
+use super::{AppliedRedirection, Change, Difference, engines};
 use crate::compile::{Compiled, RoutingItem};
 use std::cell::Cell;
 use std::time::Duration;
@@ -52,7 +52,9 @@ pub(super) fn apply(
     let added = routing::add(routing, &missing, scheme);
     let mut changes = added.map_err(|e| undo.routing(&writer, e))?;
     let mut written = writer.write().map_err(|e| undo.all(&writer, e))?;
+    let replaces = (written.changes.iter()).any(|c| c.difference() == Difference::Unexpected);
     changes.append(&mut written.changes);
+    let mut stale = before.stale(items);
     let mut is_replaced = false;
     if !changes.is_empty() {
         // Retries once on a new socket, in case an answer was lost.
@@ -63,8 +65,12 @@ pub(super) fn apply(
         // The writer that removed the routing may have removed the rules, too.
         is_replaced = !settled.is_empty();
         changes.extend(settled);
+        if replaces {
+            // Another process may have written the replaced rules, and routing for them, since `before` was read.
+            let held = Held::read(scheme, routing, items).map_err(failed)?;
+            stale = held.stale(items);
+        }
     }
-    let mut stale = before.stale(items);
     for round in 0..ROUNDS {
         let (mut removed, mut failures) = writer.take_over();
         let is_beside = !failures.is_empty();
@@ -323,9 +329,13 @@ mod tests {
     }
 
     fn compiled(config: &str) -> Compiled {
+        in_engine(config, Engine::Nft)
+    }
+
+    fn in_engine(config: &str, engine: Engine) -> Compiled {
         let config: SidecarConfig = serde_json::from_str(config).unwrap();
         let intent = Intent::parse(&config, &NameFiles::default()).unwrap();
-        compile(&intent, Engine::Nft)
+        compile(&intent, engine)
     }
 
     fn tproxy() -> Compiled {
@@ -348,6 +358,30 @@ mod tests {
         assert_eq!(alone, []);
         assert_eq!(beside.len(), 2, "{beside:?}");
         assert_eq!(sandbox.verify(&desired).unwrap(), []);
+    }
+
+    /// Its rules are replaced, and its routing was in the way of no rule any more, but stayed.
+    #[test]
+    fn what_another_process_has_applied_meanwhile_is_replaced_with_its_routing() {
+        let netns = weir_testing::namespace_or_skip!();
+        let (other, sandbox) = (tproxy(), Sandbox::of(netns).unwrap());
+        for engine in [Engine::Nft, Engine::Xtables] {
+            if engine == Engine::Xtables && !crate::of_node::has_legacy_tables().unwrap() {
+                println!("skipped: this kernel has no legacy tables");
+                continue;
+            }
+            let desired = in_engine(r#"{"enable_ipv6": true}"#, engine);
+            let applied = sandbox.visit(|visit| {
+                visit.routing.set_up(LOOPBACK_IFINDEX).unwrap();
+                let found = visit.found().unwrap();
+                let before = Held::read(desired.scheme(), &visit.routing, &desired.routing);
+                sandbox.apply(&other).unwrap();
+                apply(&desired, found, &visit.routing, &before.unwrap()).map(drop)
+            });
+            applied.unwrap().unwrap();
+            assert_eq!(sandbox.verify(&desired).unwrap(), [], "{engine}");
+            sandbox.clean(None).unwrap();
+        }
     }
 
     /// The other process has replaced older rules, and this one can read and remove the routing, but not read the rules.
