@@ -41,6 +41,7 @@ pub fn run() -> ExitCode {
         return weir_cni::plugin::main();
     }
     weir_netlink::tuning::one_heap();
+    weir_netlink::tuning::limits_are_errors();
     let as_installer = name.as_deref() == Some("install-cni");
     let parsed = match as_installer {
         true => match agent_args::parse_as_install_cni() {

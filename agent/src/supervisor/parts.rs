@@ -79,10 +79,11 @@ impl Parts<'_> {
     /// A required socket cannot be bound, or a thread cannot be started.
     pub(crate) fn start(self, ready: Ready, reserve: Reserve) -> Result<Started, String> {
         let no_servers = |e| format!("cannot start the servers: {e}");
+        // Before the sockets, of which an agent that cannot start would take the names from one that runs.
+        let (ports, numbers) = (self.ports(reserve)?, self.metrics.clone());
         let mut sockets = self.bind()?;
         let mut names = Names::default();
         names.add(&sockets.logs);
-        let (ports, numbers) = (self.ports(reserve)?, self.metrics.clone());
         serve::start_ports(
             ports,
             ready,

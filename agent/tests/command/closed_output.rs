@@ -49,6 +49,21 @@ fn help_that_cannot_be_written_is_3() {
     }
 }
 
+/// The program was ended by a signal, without a word.
+#[test]
+fn output_beyond_the_limit_of_file_sizes_is_3() {
+    if Command::new("prlimit").arg("--version").output().is_err() {
+        return println!("skipped: there is no prlimit of util-linux");
+    }
+    let dir = weir_testing::TempDir::new();
+    let out = File::create(dir.file("out")).unwrap();
+    let mut limited = Command::new("prlimit");
+    limited.args(["--fsize=0", env!("CARGO_BIN_EXE_weir"), "--help"]);
+    let output = limited.stdout(out).output().unwrap();
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("cannot write to stdout"));
+}
+
 /// A pipe without a reader. A process that another test starts has a copy of the read end until it executes its program.
 fn closed() -> Stdio {
     let (reader, writer) = std::io::pipe().unwrap();

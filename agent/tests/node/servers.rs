@@ -3,6 +3,7 @@
 
 use crate::support::{Agent, BRIDGE, Node, PATIENCE, exchange, get};
 use std::io::Write;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 use weir_cni::log::Logger;
@@ -209,6 +210,24 @@ fn a_port_that_is_none_costs_only_the_metrics() {
     let agent = node.start(&[], &["--monitoring-port=70000"]);
     agent.until("ready", || agent.is_ready());
     agent.says("no metrics on port 70000");
+}
+
+/// It took the sockets of the agent that runs, and removed them when it ended.
+#[test]
+fn an_agent_whose_port_is_taken_leaves_the_sockets_to_the_other() {
+    let (node, agent) = node_and_agent(&[], &[]);
+    let inode = |name: &str| {
+        std::fs::metadata(node.path("run").join(name))
+            .unwrap()
+            .ino()
+    };
+    let before = ["log.sock", "agent.sock"].map(inode);
+    let port = agent.health.to_string();
+    let mut second = node.start(&[("WEIR_HEALTH_PORT", &port)], &[]);
+    assert_eq!(second.ended().code(), Some(1));
+    second.says(&format!("cannot listen on port {port} for health"));
+    assert_eq!(["log.sock", "agent.sock"].map(inode), before);
+    assert!(agent.is_ready());
 }
 
 /// The kubelet gives up after a second.
