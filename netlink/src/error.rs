@@ -212,7 +212,8 @@ impl Error {
 fn remedy(errno: i32) -> Option<&'static str> {
     match errno {
         libc::EPERM | libc::EACCES => Some(
-            "run as root, or with CAP_NET_ADMIN in the namespace's user namespace and CAP_SYS_ADMIN to enter it",
+            "run as root, or with CAP_NET_ADMIN in the namespace's user namespace and CAP_SYS_ADMIN to enter it; the namespace of \
+             another user's process needs CAP_SYS_PTRACE",
         ),
         libc::EOPNOTSUPP | libc::EPROTONOSUPPORT | libc::EAFNOSUPPORT => {
             Some("this kernel was built without it, or its module is not loaded")

@@ -170,7 +170,11 @@ fn configurations(dir: &Path) -> Vec<Part> {
     for (name, inner) in directories(dir) {
         take(&inner, &format!("{name}/"));
     }
-    parts.truncate(FILES);
+    if let Some(more) = parts.len().checked_sub(FILES).filter(|more| *more > 0) {
+        parts.truncate(FILES);
+        let why = format!("at most {FILES} configurations are taken; {more} more are left out");
+        parts.push(Part::new("cni/net.d/more.txt".to_owned(), Err(why)));
+    }
     parts
 }
 
@@ -185,6 +189,12 @@ fn configuration(dir: &Path, path: &Path) -> Result<String, String> {
         return Err(format!(
             "it is a link to {}, which is elsewhere",
             target(&real)
+        ));
+    }
+    let size = fs::metadata(&real).map_err(failed)?.len();
+    if size > CONFIGURATION {
+        return Err(format!(
+            "it has {size} bytes, more than the limit of {CONFIGURATION}; its contents are left out"
         ));
     }
     let bytes = head(&real, CONFIGURATION).map_err(|why| {
@@ -209,5 +219,19 @@ mod tests {
         assert_eq!(part.name, "cni/net.d/listing.txt");
         let why = part.text.as_ref().unwrap_err();
         assert!(why.starts_with("cannot list"), "{why}");
+    }
+    #[test]
+    fn what_is_left_out_is_told() {
+        let dir = TempDir::new();
+        for n in 0..FILES + 2 {
+            dir.write(&format!("{n:03}.conf"), "{}");
+        }
+        let large = "x".repeat(usize::try_from(CONFIGURATION).unwrap());
+        dir.write("000.conf", &format!("{{\"type\":\"{large}\"}}"));
+        let parts = configurations(dir.path());
+        assert_eq!(parts.len(), FILES + 1);
+        let why = |part: Option<&Part>| part.unwrap().text.clone().unwrap_err();
+        assert!(why(parts.first()).contains("more than the limit"));
+        assert!(why(parts.last()).ends_with("2 more are left out"));
     }
 }

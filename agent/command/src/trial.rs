@@ -42,20 +42,28 @@ pub(super) fn tables(netns: &Netns, script: &Script, keep: bool) -> Result<Untol
     verdict(lacking, untold)
 }
 
+/// The kernel has no way to ask, and no transaction for sets.
+const ENTRIES: &str = "entries and sets that exist, are absent, or find no room: the kernel tells only when it is restored, and what \
+                       was done before stays in force";
+
 /// Checks a text of `ipset restore`: the types and options of the sets that it creates.
 pub(super) fn sets(netns: &Netns, text: &str, known: Vec<Header>) -> Result<Untold, Failure> {
     let mut parser = ipset::restore::Parser::new(known);
-    let mut created = Vec::new();
+    let (mut created, mut is_empty) = (Vec::new(), true);
     for (n, line) in text.lines().enumerate() {
         // The caller has already checked the text.
-        if let Ok(Some(statement)) = parser.line(line)
-            && let ipset::restore::Command::Create(header) = statement.command
-        {
-            created.push((n + 1, header));
+        if let Ok(Some(statement)) = parser.line(line) {
+            is_empty = false;
+            if let ipset::restore::Command::Create(header) = statement.command {
+                created.push((n + 1, header));
+            }
         }
     }
     let kernel = probe::RunningKernel::read();
     let (mut lacking, mut untold) = (Vec::new(), BTreeSet::new());
+    if !is_empty {
+        untold.insert(ENTRIES.to_owned());
+    }
     let asked = netns.run(|| {
         for (line, header) in &created {
             let kind = header.kind.name();
