@@ -161,14 +161,15 @@ impl Netns {
         }
     }
 
-    /// A path by which other processes can open the namespace while this value exists: `/proc/PID/fd/N`.
+    /// A path by which other processes can open the namespace while this value exists: `/proc/PID/fd/N`. `PID` is the number of
+    /// this process in the PID namespace of `/proc`, which may be another one than that of the process (`unshare --pid`): there
+    /// the number of getpid(2) is that of another process. Without `/proc` it is `self`.
     #[must_use]
     pub fn path(&self) -> PathBuf {
-        PathBuf::from(format!(
-            "/proc/{}/fd/{}",
-            std::process::id(),
-            self.fd.as_raw_fd()
-        ))
+        let own = std::fs::read_link("/proc/self");
+        let own = own.unwrap_or_else(|_| PathBuf::from("self"));
+        let fd = self.fd.as_raw_fd().to_string();
+        Path::new("/proc").join(own).join("fd").join(fd)
     }
 
     /// The path by which it was opened, or a description, for messages.

@@ -158,6 +158,24 @@ fn the_host_s_namespace_is_refused_from_elsewhere_too() {
     }
 }
 
+/// `/proc` may be that of another PID namespace, where the number of getpid(2) is that of another process.
+#[test]
+fn the_path_leads_to_the_namespace_in_another_pid_namespace_too() {
+    const AGAIN: &str = "WEIR_TEST_AGAIN";
+    let netns = namespace_or_skip!();
+    let opened = Netns::open(&netns.path()).expect("its path");
+    assert_eq!(opened.id(), netns.id());
+    if std::env::var_os(AGAIN).is_some() {
+        return;
+    }
+    let mut again = Command::new("unshare");
+    again.args(["--pid", "--fork"]);
+    again.arg(std::env::current_exe().expect("this test"));
+    let test = "netns::the_path_leads_to_the_namespace_in_another_pid_namespace_too";
+    again.args(["--exact", test]).env(AGAIN, "1");
+    passes(again);
+}
+
 /// Root without `CAP_SYS_PTRACE` may not look at the namespace of process 1.
 #[test]
 fn the_host_s_namespace_is_refused_where_process_1_may_not_be_looked_at() {
