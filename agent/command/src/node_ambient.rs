@@ -16,7 +16,7 @@ use weir_ebpf::netns_if_there;
 use weir_ebpf::node::Node as Programs;
 use weir_ebpf::show::Of;
 use weir_netlink::Netns;
-use weir_node_ambient::{Change, Collision, Config, ebpf};
+use weir_node_ambient::{Change, Collision, Config, apply_instead, ebpf, remove_all};
 use weir_preflight::system::bpffs as root;
 
 #[derive(Debug, Args)]
@@ -118,20 +118,15 @@ pub(super) fn apply(a: &NodeAmbientApplyArgs) -> Result<u8, Failure> {
     if a.dry_run {
         return plan(&a.about);
     }
-    let (mut config, netns, engine) = asked(&a.about)?;
+    let (config, netns, engine) = asked(&a.about)?;
     known(&netns, Some(&config)).map_err(Failure::failed)?;
     if is_by_programs(a.about.engine, &netns).map_err(Failure::failed)? {
         let bpffs = bpffs().map_err(Failure::failed)?;
         let change = ebpf::apply(&config, &netns, &bpffs).map_err(Failure::failed)?;
         return programs_shown(&change, a.about.json, "changed");
     }
-    config.sysctls = ebpf::sysctls_before(&netns, &root()).map_err(Failure::failed)?;
-    let apply = || weir_node_ambient::apply(&config, &netns, engine, a.force);
-    let change = apply().map_err(Failure::failed)?;
-    if detach(&netns, Some(&config))?.is_some() {
-        // Programs and rules share a route and a policy rule in the proxy's namespace, which detaching removed.
-        apply().map_err(Failure::failed)?;
-    }
+    let change = apply_instead(&config, &netns, (engine, a.force), &root());
+    let change = change.map_err(Failure::failed)?;
     shown(&change, a.about.json, "changed")
 }
 
@@ -156,20 +151,17 @@ pub(super) fn clean(a: &NodeAmbientCleanArgs) -> Result<u8, Failure> {
     let config = a.config.as_deref().map(config).transpose()?;
     let netns = namespace(a.host_netns.as_deref())?;
     known(&netns, config.as_ref()).map_err(Failure::failed)?;
-    // A failure to remove one does not prevent removing the other.
-    let detached = detach(&netns, config.as_ref());
-    let removed = weir_node_ambient::remove(&netns, config.as_ref());
-    let (detached, mut removed) = match (detached, removed) {
-        (Ok(detached), Ok(removed)) => (detached.unwrap_or_default(), removed),
-        (Ok(_), Err(e)) => return Err(Failure::failed(e)),
-        (Err(e), Ok(_)) => {
+    let both = remove_all(&netns, &root(), config.as_ref());
+    let (detached, mut removed) = match both.map_err(Failure::failed)? {
+        [Ok(detached), Ok(removed)] => (detached, removed),
+        [Ok(_), Err(e)] => return Err(Failure::failed(e)),
+        [Err(e), Ok(_)] => {
             return Err(Failure::failed(format!(
-                "{}; what could be removed is gone",
-                e.message
+                "{e}; what could be removed is gone"
             )));
         }
-        (Err(first), Err(e)) => {
-            return Err(Failure::failed(format!("{e}; besides: {}", first.message)));
+        [Err(first), Err(e)] => {
+            return Err(Failure::failed(format!("{e}; besides: {first}")));
         }
     };
     removed.extend(detached);
@@ -182,11 +174,6 @@ pub(super) fn clean(a: &NodeAmbientCleanArgs) -> Result<u8, Failure> {
         text.push_str("nothing to remove\n");
     }
     output::text(&text)
-}
-
-/// Removes eBPF programs at the node and at its proxies; `None` if there are none.
-fn detach(netns: &Netns, config: Option<&Config>) -> Result<Option<Vec<String>>, Failure> {
-    ebpf::remove_pinned(netns, &root(), config).map_err(Failure::failed)
 }
 
 /// Fails if weir's programs at the node or at these proxies are pinned where this command does not look.

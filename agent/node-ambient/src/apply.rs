@@ -182,7 +182,16 @@ fn proxy_steps(node: &Node) -> Result<(Vec<Step>, BTreeMap<String, String>)> {
 /// # Errors
 /// A collision, or the step that failed; the order of a change above tells what is in force then.
 pub fn apply(config: &Config, host: &Netns, engine: Option<Engine>, force: bool) -> Result<Change> {
-    let _lock = lock(host)?;
+    let _lock = Lock::of_netns(host)?;
+    apply_locked(config, host, engine, force)
+}
+
+pub(crate) fn apply_locked(
+    config: &Config,
+    host: &Netns,
+    engine: Option<Engine>,
+    force: bool,
+) -> Result<Change> {
     let change = compare(config, host, engine)?;
     let refused = if force { None } else { change.refused(host)? };
     if let Some(first) = refused {
@@ -219,13 +228,6 @@ pub fn apply(config: &Config, host: &Netns, engine: Option<Engine>, force: bool)
         })
     })?;
     Ok(change)
-}
-
-/// Locks the network namespace, so that no other writer changes it between observation and change. The lock is on the file of the
-/// network namespace, the only one that is the same in every container. `None`: the lock is held by a process that cannot write
-/// rules, and is ignored.
-pub(crate) fn lock(host: &Netns) -> Result<Option<Lock>> {
-    Lock::wait(&host.path(), &format!("network namespace {}", host.id()))
 }
 
 /// True if this crate has written to a namespace. Legacy rules do not count: their chains have the same names as those of Istio's agent.

@@ -11,12 +11,13 @@ use crate::exclude::Exclude;
 use crate::node::Node;
 use crate::objects::{PROXY_PRIORITIES, TPROXY_MARK};
 use crate::proxied::{self, Redirected};
+use crate::remove::remove_locked;
 use crate::services::services;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::Path;
 use weir_ebpf::node::{Changes, Exclusions, Node as Programs, Proxy, Wanted};
-use weir_ebpf::{Bpffs, netns_if_there};
+use weir_ebpf::{Bpffs, Lock, netns_if_there};
 use weir_netlink::route::{Link, Routing};
 use weir_netlink::{Netns, Result};
 
@@ -79,14 +80,15 @@ fn collisions(node: &Node) -> Result<Vec<Collision>> {
 /// removed. Existing connections of the proxy continue.
 ///
 /// # Errors
-/// The step that failed; programs that this call attached are detached again.
+/// Another writer holds the lock; or the step that failed, and programs that this call attached are detached again.
 pub fn apply(config: &Config, host: &Netns, bpffs: &Bpffs) -> Result<Change> {
+    let _lock = Lock::of_netns(host)?;
     let (node, wanted) = host.run(|| desired(config, host, bpffs))??;
     let programs = Programs::of(host, bpffs);
     let replaces = has_rules(host, config)?;
     if !node.is_capturing() {
-        let host_steps = remove(host, bpffs, Some(config))?;
-        crate::remove(host, Some(config))?;
+        let host_steps = detach(host, bpffs, Some(config))?;
+        remove_locked(host, Some(config))?;
         let steps = Changes {
             host: host_steps,
             ..Changes::default()
@@ -100,7 +102,7 @@ pub fn apply(config: &Config, host: &Netns, bpffs: &Bpffs) -> Result<Change> {
     }
     let steps = programs.apply(&wanted)?;
     if replaces {
-        crate::remove(host, Some(config))?;
+        remove_locked(host, Some(config))?;
         // The removal also deleted addresses of tunnels, and a route and a policy rule in the proxy's namespace that the programs need.
         let (_, wanted) = host.run(|| desired(config, host, bpffs))??;
         programs.apply(&wanted)?;
@@ -145,8 +147,17 @@ fn namespaces(config: Option<&Config>) -> (Vec<Netns>, Result<()>) {
 /// Detaches the programs from the node and from the configured proxies.
 ///
 /// # Errors
-/// The first failure; the rest was attempted.
+/// Another writer holds the lock, and nothing was attempted; or the first failure, and the rest was attempted.
 pub fn remove(
+    host: &Netns,
+    bpffs: &Bpffs,
+    config: Option<&Config>,
+) -> Result<Vec<weir_ebpf::node::Change>> {
+    let _lock = Lock::of_netns(host)?;
+    detach(host, bpffs, config)
+}
+
+fn detach(
     host: &Netns,
     bpffs: &Bpffs,
     config: Option<&Config>,
@@ -166,16 +177,35 @@ pub fn remove_pinned(
     root: &Path,
     config: Option<&Config>,
 ) -> Result<Option<Vec<String>>> {
+    let Some(bpffs) = pinned(host, root, config)? else {
+        return Ok(None);
+    };
+    let changes = remove(host, &bpffs, config)?;
+    Ok(Some(changes.iter().map(ToString::to_string).collect()))
+}
+
+/// Like [`remove_pinned`], for a caller that holds the lock.
+pub(crate) fn detach_pinned(
+    host: &Netns,
+    root: &Path,
+    config: Option<&Config>,
+) -> Result<Option<Vec<String>>> {
+    let Some(bpffs) = pinned(host, root, config)? else {
+        return Ok(None);
+    };
+    let changes = detach(host, &bpffs, config)?;
+    Ok(Some(changes.iter().map(ToString::to_string).collect()))
+}
+
+/// Returns the file system if something is pinned in it for the node or a configured proxy.
+fn pinned(host: &Netns, root: &Path, config: Option<&Config>) -> Result<Option<Bpffs>> {
     let proxies = config.into_iter().flat_map(|c| &c.proxies);
     let proxies = proxies.map(|proxy| proxy.netns.as_path());
     let Some(bpffs) = Bpffs::if_mounted(root)? else {
         return Ok(None);
     };
-    if !Programs::of(host, &bpffs).is_present(proxies)? {
-        return Ok(None);
-    }
-    let changes = remove(host, &bpffs, config)?;
-    Ok(Some(changes.iter().map(ToString::to_string).collect()))
+    let is_present = Programs::of(host, &bpffs).is_present(proxies)?;
+    Ok(is_present.then_some(bpffs))
 }
 
 /// Returns the values of the node's sysctls from before the programs pinned in this directory changed them, for

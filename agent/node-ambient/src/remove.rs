@@ -1,12 +1,12 @@
 //! Removes everything from the node's namespace and from those of proxies, and restores sysctls.
 
-use crate::apply::{execute, lock, remembered};
+use crate::apply::{execute, remembered};
 use crate::config::Config;
 use crate::objects::{self, CARRIERS, Objects, SECOND_CARRIERS, Sysctl, is_own};
 use crate::plan::{Step, observe, plan, values};
 use crate::rules;
 use std::collections::BTreeMap;
-use weir_ebpf::netns_if_there;
+use weir_ebpf::{Lock, netns_if_there};
 use weir_netlink::route::{Link, Routing};
 use weir_netlink::{InForce, Netns, Result};
 
@@ -16,7 +16,7 @@ use weir_netlink::{InForce, Netns, Result};
 /// # Errors
 /// Another writer holds the lock, and nothing was attempted; or the first failure, and the rest was attempted.
 pub fn remove(host: &Netns, config: Option<&Config>) -> Result<Vec<String>> {
-    let _lock = lock(host)?;
+    let _lock = Lock::of_netns(host)?;
     remove_locked(host, config)
 }
 

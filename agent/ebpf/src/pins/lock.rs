@@ -6,7 +6,7 @@ use crate::failed;
 use std::fs::{File, TryLockError};
 use std::path::Path;
 use std::time::{Duration, Instant};
-use weir_netlink::{Error, Result};
+use weir_netlink::{Error, Netns, Result};
 
 /// Maximum time to wait for another writer.
 const LOCK_TIME: Duration = Duration::from_secs(10);
@@ -30,6 +30,16 @@ impl Lock {
         }
     }
 
+    /// Locks a network namespace: a command that may replace programs by rules or the reverse holds this lock from its first observation until what it
+    /// replaces is removed, whatever captures. The lock is on the file of the namespace, the only one that is the same in every
+    /// container. It is taken before the lock of the pins, never after it. `None`: see `wait`.
+    ///
+    /// # Errors
+    /// Another writer, or a process that is not visible here, holds the lock for more than 10 s; or the file cannot be opened.
+    pub fn of_netns(netns: &Netns) -> Result<Option<Self>> {
+        Self::wait(&netns.path(), &format!("network namespace {}", netns.id()))
+    }
+
     /// Locks the file or directory at `path`; `object` is its name in errors. Waits up to 10 s for another writer.
     ///
     /// Any process that may open the file can lock it, also one without privileges. Locks of processes that cannot be writers,
@@ -37,7 +47,7 @@ impl Lock {
     ///
     /// # Errors
     /// Another writer, or a process that is not visible here, holds the lock for longer; or the file cannot be opened.
-    pub fn wait(path: &Path, object: &str) -> Result<Option<Self>> {
+    pub(crate) fn wait(path: &Path, object: &str) -> Result<Option<Self>> {
         let io = |e: &std::io::Error| failed("lock", object, e);
         let mut file = File::open(path).map_err(|e| io(&e))?;
         let begun = Instant::now();

@@ -9,7 +9,7 @@ use weir_core::sandboxes::place::Processes;
 use weir_ebpf::Bpffs;
 use weir_ebpf::node::Node as Programs;
 use weir_netlink::Netns;
-use weir_node_ambient::{Collision, Config, Node, Pod, ebpf as programs};
+use weir_node_ambient::{Collision, Config, Node, Pod, apply_instead, ebpf as programs};
 
 /// The result of a comparison and write.
 pub(super) struct Written {
@@ -136,12 +136,8 @@ impl AtNode {
                 "nothing was written: {first} ({count} such in total); WEIR_AMBIENT_NODE_CONFIG chooses other marks, tables and priorities"
             ));
         }
-        let apply = || weir_node_ambient::apply(&asked, &host, engine, false).map_err(text);
-        let written = apply()?;
-        if has_programs && self.has_programs(&host, Some(&asked))? {
-            self.detach(&host, Some(&asked))?;
-            apply()?;
-        }
+        let root = &self.0.places.bpffs;
+        let written = apply_instead(&asked, &host, (engine, false), root).map_err(text)?;
         let left = compare()?;
         if let Some(first) = left.host.first().or(left.proxy.first()) {
             return Err(format!("after it was written, weir would still {first}"));
