@@ -16,6 +16,7 @@ use weir_cni::plugin::{Enablement, NotAmbient};
 use weir_cni::pod::{Pod, PodFacts};
 use weir_cni::redirection::{Desired, Sandbox, Visit};
 use weir_core::settings::resolve;
+use weir_ebpf::Lock;
 use weir_ebpf::show::Of;
 
 #[derive(Debug, Args)]
@@ -61,8 +62,9 @@ pub(super) fn apply(a: &ApplyArgs) -> Result<u8, Failure> {
         Ok(redirect) => redirect,
         Err(reason) => return nothing(a.desired.json, &reason),
     };
+    let lock = alone(&sandbox, a.dry_run)?;
     if ebpf::is_asked(a.desired.engine, &sandbox).map_err(Failure::failed)? {
-        return ebpf::apply(&redirect, &sandbox, a);
+        return ebpf::apply(&redirect, &sandbox, a, lock);
     }
     let asked = named(a.desired.engine, None);
     let inside = |visit: &Visit<'_>| written(visit, &redirect, asked, a.dry_run);
@@ -76,6 +78,7 @@ pub(super) fn apply(a: &ApplyArgs) -> Result<u8, Failure> {
         )),
     });
     let changes = lines(&changes, &detached?);
+    drop(lock);
     let by = (Some(engine), warnings);
     report(&changes, &sandbox, by, a.desired.json, a.dry_run)
 }
@@ -124,28 +127,31 @@ pub(super) fn clean(a: &AmbientCleanArgs) -> Result<u8, Failure> {
             Err(reason) => return nothing(a.json, &reason),
         },
     };
+    let lock = alone(&sandbox, a.dry_run)?;
     // The routing is deleted below, together with that of the netfilter engines.
     let detached = ebpf::hand_over(&sandbox, a.dry_run)?;
-    let inside = |visit: &Visit<'_>| {
-        let changes = match a.dry_run {
-            true => visit.plan_clean(of.as_ref()).map_err(Failure::failed)?,
-            false => visit
-                .clean(of.as_ref())
-                .map_err(|e| ebpf::after(&detached, e))?,
-        };
-        report(
-            &lines(&detached, &changes),
-            visit.sandbox(),
-            NO_ENGINE,
-            a.json,
-            a.dry_run,
-        )
+    let inside = |visit: &Visit<'_>| match a.dry_run {
+        true => visit.plan_clean(of.as_ref()).map_err(Failure::failed),
+        false => visit
+            .clean(of.as_ref())
+            .map_err(|e| ebpf::after(&detached, e)),
     };
     let done = sandbox.visit_for(&AMBIENT, inside);
-    done.map_err(|e| match a.dry_run {
+    let changes = done.map_err(|e| match a.dry_run {
         true => Failure::failed(e),
         false => ebpf::after(&detached, e),
-    })?
+    })??;
+    drop(lock);
+    let changes = lines(&detached, &changes);
+    report(&changes, &sandbox, NO_ENGINE, a.json, a.dry_run)
+}
+
+/// Excludes other commands that write to the pod's network namespace, with any engine, while the result lives.
+pub(super) fn alone(sandbox: &Sandbox, dry_run: bool) -> Result<Option<Lock>, Failure> {
+    match dry_run {
+        true => Ok(None),
+        false => Lock::of_netns(sandbox.netns()).map_err(Failure::failed),
+    }
 }
 
 /// Opens the pod's network namespace. Fails if weir's programs in it are pinned where this command does not look.

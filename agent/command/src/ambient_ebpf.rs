@@ -13,7 +13,7 @@ use weir_cni::redirection::Sandbox;
 use weir_core::sandboxes::host;
 use weir_core::settings::resolve;
 use weir_ebpf::show::Of;
-use weir_ebpf::{Bpffs, Change, Pod, describe, if_pinned, show as programs};
+use weir_ebpf::{Bpffs, Change, Lock, Pod, describe, if_pinned, show as programs};
 use weir_netlink::{Error, ErrorKind, Netns, Result as KernelResult};
 use weir_preflight::system::bpffs as root;
 
@@ -39,7 +39,12 @@ pub(super) fn plan(redirect: &Redirect, as_json: bool) -> Result<u8, Failure> {
 
 /// `weir apply ambient --engine ebpf`. Netfilter rules are removed after the programs are attached: at any moment, packets are
 /// captured by one or both.
-pub(super) fn apply(redirect: &Redirect, sandbox: &Sandbox, a: &ApplyArgs) -> Result<u8, Failure> {
+pub(super) fn apply(
+    redirect: &Redirect,
+    sandbox: &Sandbox,
+    a: &ApplyArgs,
+    lock: Option<Lock>,
+) -> Result<u8, Failure> {
     let (bpffs, node) = (bpffs().map_err(Failure::failed)?, node()?);
     let pod = Pod::in_sandbox(sandbox, &bpffs);
     let pod = pod.beside(&node);
@@ -56,6 +61,7 @@ pub(super) fn apply(redirect: &Redirect, sandbox: &Sandbox, a: &ApplyArgs) -> Re
         )),
     });
     changes.extend(lines(&removed?, &[""; 0]));
+    drop(lock);
     let warnings = hindrances(redirect, sandbox).unwrap_or_else(|why| vec![why]);
     let by = (Some("ebpf"), warnings);
     report(&changes, sandbox, by, a.desired.json, a.dry_run)

@@ -115,9 +115,11 @@ fn ended(printed: Result<u8, Failure>, untold: Option<String>) -> Result<u8, Fai
 /// `weir clean`
 pub(super) fn clean(target: &Target, json: bool) -> Result<u8, Failure> {
     let sandbox = ambient::known(target, |e| Failure::failed(e))?;
+    let lock = ambient::alone(&sandbox, false)?;
     let detached = ambient_ebpf::clean(&sandbox)?;
     let changes = sandbox.clean(None);
     let changes = changes.map_err(|e| ambient_ebpf::after(&detached, e))?;
+    drop(lock);
     let changes = sidecar::lines(&detached, &changes);
     sidecar::report(&changes, &sandbox, sidecar::NO_ENGINE, json, false)
 }

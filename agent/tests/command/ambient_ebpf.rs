@@ -10,16 +10,16 @@ use weir_netlink::Netns;
 use weir_netlink::route::{Filter, FilterKind, Qdisc, Routing, TcHandle};
 use weir_testing::{BpfFs, lacks};
 
-struct Scene {
+pub(crate) struct Scene {
     mounted: BpfFs,
-    netns: Netns,
+    pub(crate) netns: Netns,
     node: Netns,
     request: TempFile,
 }
 
 impl Scene {
     /// A pod with `eth0`. Prints the reason and returns `None` if eBPF is not available.
-    fn new() -> Option<Self> {
+    pub(crate) fn new() -> Option<Self> {
         let scene = Self::on_any_kernel()?;
         match attached(1, BPF_TCX_INGRESS) {
             Err(e) if e.raw_os_error() == Some(22) => {
@@ -45,16 +45,21 @@ impl Scene {
         })
     }
 
-    fn run(&self, args: &[&str]) -> Run {
+    pub(crate) fn run(&self, args: &[&str]) -> Run {
         self.run_with(args, &[])
     }
 
     fn run_with(&self, args: &[&str], variables: &[(&str, &str)]) -> Run {
-        let bpffs = ("WEIR_BPFFS", self.mounted.path().to_str().unwrap());
+        let bpffs = ("WEIR_BPFFS", self.bpffs());
         weir_with(args, &[&[bpffs], variables].concat())
     }
 
-    fn ambient(&self, verb: &str, more: &[&str]) -> Run {
+    /// The value of `WEIR_BPFFS`.
+    pub(crate) fn bpffs(&self) -> &str {
+        self.mounted.path().to_str().unwrap()
+    }
+
+    pub(crate) fn ambient(&self, verb: &str, more: &[&str]) -> Run {
         let netns = path(&self.netns);
         let mut args = vec![verb, "ambient", "--config", self.request.path()];
         args.extend(["--netns", &netns]);

@@ -13,6 +13,7 @@ use weir_testing::rights;
 
 mod ambient;
 mod ambient_ebpf;
+mod at_once;
 mod bad_input;
 mod closed_output;
 mod demo;

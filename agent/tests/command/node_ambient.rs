@@ -127,7 +127,7 @@ fn programs_instead_of_rules() {
 }
 
 /// The configuration of a node with a proxy in the namespace `proxy`, with a link to it.
-fn with_proxy(netns: &Netns, proxy: &Netns) -> TempFile {
+pub(crate) fn with_proxy(netns: &Netns, proxy: &Netns) -> TempFile {
     let node = Routing::open_in(netns).unwrap();
     let inner = Routing::open_in(proxy).unwrap();
     node.add_veth("v2", "eth0", proxy).unwrap();
