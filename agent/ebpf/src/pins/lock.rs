@@ -30,9 +30,9 @@ impl Lock {
         }
     }
 
-    /// Locks a network namespace: a command that may replace programs by rules or the reverse holds this lock from its first observation until what it
-    /// replaces is removed, whatever captures. The lock is on the file of the namespace, the only one that is the same in every
-    /// container. It is taken before the lock of the pins, never after it. `None`: see `wait`.
+    /// Locks a network namespace: a command that may replace programs by rules, or the reverse, holds this lock from its first
+    /// observation until what it replaces is removed. The lock is on the file of the namespace, the only one that is the same in
+    /// every container. It is taken before the lock of the pins, never after it. `None`: see `wait`.
     ///
     /// # Errors
     /// Another writer, or a process that is not visible here, holds the lock for more than 10 s; or the file cannot be opened.
