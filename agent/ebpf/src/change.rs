@@ -11,6 +11,8 @@ use weir_netlink::route::{PolicyRule, Route};
 pub enum Change {
     /// A sysctl of `lo` is set.
     Switch(&'static str, bool),
+    /// The previous values of the sysctls of `lo` are lost: weir stores that they were off.
+    Forgotten,
     /// Connections of the node's own processes pass (true), or are captured.
     Node(bool),
     /// A route is added.
@@ -49,6 +51,9 @@ impl fmt::Display for Change {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Switch(name, on) => write!(f, "set net.ipv4.conf.lo.{name}={}", u8::from(*on)),
+            Self::Forgotten => f.write_str(
+                "store that the sysctls of lo were off before weir set them, because the stored values are lost",
+            ),
             Self::Node(true) => f.write_str("let connections of the node's own processes pass"),
             Self::Node(false) => f.write_str("capture connections of the node's own processes"),
             Self::AddRoute(r) => Words::AddRoute(r).fmt(f),

@@ -3,6 +3,7 @@
 //! A pin `egress_2` is a link, or the program that the filter runs: the kind of the pinned object tells the way.
 
 use crate::clsact::Filters;
+use crate::load::Tag;
 use crate::pins::{self, Bpffs};
 use crate::{failed, libc_errno};
 use std::collections::BTreeMap;
@@ -113,11 +114,13 @@ impl Links {
 pub(crate) struct Held {
     /// The name of the program, which contains a digest of the instructions.
     pub(crate) program: String,
+    /// The kernel's digest of the instructions.
+    pub(crate) tag: Tag,
     /// True if the program is attached there, and not only pinned.
     pub(crate) is_attached: bool,
     /// Description of a foreign program that runs first, which may let packets escape.
     pub(crate) behind: Option<String>,
-    /// The ids of the maps that it uses.
+    /// The ids of the maps that it uses, in the order of their first use.
     pub(crate) maps: Vec<u32>,
 }
 
@@ -224,11 +227,13 @@ impl<'a> Hooks<'a> {
             };
             let info = program.map(|program| program.info()).transpose();
             let info = info.map_err(|e| read(&e))?;
-            let (program, maps) = info.map(|i| (i.name, i.maps)).unwrap_or_default();
+            let info = info.map(|i| (i.name, i.tag, i.maps));
+            let (program, tag, maps) = info.unwrap_or_default();
             held.insert(
                 hook,
                 Held {
                     program,
+                    tag,
                     is_attached: place != Place::Nowhere,
                     behind: match place {
                         Place::Behind(id) => Some(self.named(hook, id)?),

@@ -3,12 +3,13 @@
 use crate::inpod::{COUNTERS, NODE_NONE, QUERY_KEY, QUERY_VALUE};
 use crate::{events, failed, pins};
 use std::os::fd::AsFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use weir_bpf::{
-    BPF_F_NO_PREALLOC, BPF_MAP_TYPE_ARRAY, BPF_MAP_TYPE_LRU_HASH, BPF_MAP_TYPE_PERCPU_ARRAY,
-    BPF_MAP_TYPE_SK_STORAGE, Map, MapSpec, Pinned, open_pin, pin,
+    BPF_F_NO_PREALLOC, BPF_MAP_TYPE_ARRAY, BPF_MAP_TYPE_HASH, BPF_MAP_TYPE_LPM_TRIE,
+    BPF_MAP_TYPE_LRU_HASH, BPF_MAP_TYPE_PERCPU_ARRAY, BPF_MAP_TYPE_SK_STORAGE, Map, MapInfo,
+    MapSpec, Pinned, pin,
 };
-use weir_netlink::{Error, Result};
+use weir_netlink::Result;
 
 /// Maximum number of pending DNS queries; with more, the answers to the oldest ones are not translated, and the client retries.
 const QUERIES: u32 = 4096;
@@ -77,49 +78,58 @@ pub(crate) fn create(spec: &MapSpec<'_>) -> Result<Map> {
     Map::new(spec).map_err(|e| failed("create", &format!("map {}", spec.name), &e))
 }
 
-/// Opens a pinned map and checks its type and sizes, or creates and pins it.
+/// Creates the map for a program that is loaded, but never runs: as small as its kind allows.
+pub(crate) fn create_small(spec: &MapSpec<'_>) -> Result<Map> {
+    let max_entries = match spec.kind {
+        BPF_MAP_TYPE_HASH | BPF_MAP_TYPE_LRU_HASH | BPF_MAP_TYPE_LPM_TRIE => 1,
+        _ => spec.max_entries,
+    };
+    create(&MapSpec {
+        max_entries,
+        ..*spec
+    })
+}
+
+/// True if a map has the type, sizes and flags that this version uses.
+fn has_form(is: &MapInfo, spec: &MapSpec<'_>) -> bool {
+    let is = (
+        is.kind,
+        is.key_size,
+        is.value_size,
+        is.max_entries,
+        is.flags,
+    );
+    let wanted = (
+        spec.kind,
+        spec.key_size,
+        spec.value_size,
+        spec.max_entries,
+        spec.flags,
+    );
+    is == wanted
+}
+
+/// Opens a pinned map of this form, and returns its id. `None`: there is none, or something else is pinned there.
+pub(crate) fn find(path: &Path, spec: &MapSpec<'_>) -> Result<Option<(Map, u32)>> {
+    let Some(map) = open(path)? else {
+        return Ok(None);
+    };
+    let info = map.info();
+    let info = info.map_err(|e| failed("read", &path.display().to_string(), &e))?;
+    Ok(has_form(&info, spec).then_some((map, info.id)))
+}
+
+/// Opens a pinned map, or creates and pins it. Whatever else is pinned there is replaced, such as a map of another form: programs
+/// that use it are replaced, too, because their maps are not the pinned ones.
 pub(crate) fn open_or_create(folder: &Path, spec: &MapSpec<'_>) -> Result<Map> {
     let path = folder.join(spec.name);
-    let object = path.display().to_string();
-    match open_pin(&path) {
-        Ok(Pinned::Map(map)) => {
-            let is = map.info().map_err(|e| failed("read", &object, &e))?;
-            let form = (
-                is.kind,
-                is.key_size,
-                is.value_size,
-                is.max_entries,
-                is.flags,
-            );
-            let wanted = (
-                spec.kind,
-                spec.key_size,
-                spec.value_size,
-                spec.max_entries,
-                spec.flags,
-            );
-            match form == wanted {
-                true => Ok(map),
-                false => Err(Error::refused(
-                    "use",
-                    format!("the pinned map {object}"),
-                    "it has another layout than this version of weir uses, although the folder has its number; \
-                     `weir clean ambient` for this namespace with the version that wrote it, or delete the folder",
-                )),
-            }
-        }
-        Ok(_) => Err(Error::refused(
-            "use",
-            object,
-            "it is a pin of something else than a map; delete it",
-        )),
-        Err(e) if e.raw_os_error() == Some(nix::errno::Errno::ENOENT as i32) => {
-            let map = create(spec)?;
-            pin(map.as_fd(), &path).map_err(|e| failed("pin", &object, &e))?;
-            Ok(map)
-        }
-        Err(e) => Err(failed("open", &object, &e)),
+    if let Some((map, _)) = find(&path, spec)? {
+        return Ok(map);
     }
+    pins::unpin(&path)?;
+    let map = create(spec)?;
+    pin(map.as_fd(), &path).map_err(|e| failed("pin", &path.display().to_string(), &e))?;
+    Ok(map)
 }
 
 impl Maps {
@@ -167,6 +177,23 @@ impl Maps {
     }
 }
 
+/// Returns the pins of the maps that a pod's programs use, in the order of `MapRef`.
+fn wanted(folder: &Path, dns: bool, reports: bool) -> Vec<(PathBuf, MapSpec<'static>)> {
+    let queries = dns.then_some(QUERIES_MAP);
+    let own = [SOCKETS_MAP, COUNTS_MAP, NODE_MAP]
+        .into_iter()
+        .chain(queries);
+    let own = own.map(|spec| (folder.join(spec.name), spec));
+    let events = reports.then(|| events::wanted(folder));
+    own.chain(events.into_iter().flatten()).collect()
+}
+
+/// Returns the ids of these pinned maps; `None` for one that is missing or has another form.
+pub(crate) fn ids(folder: &Path, dns: bool, reports: bool) -> Result<Vec<Option<u32>>> {
+    let id = |(path, spec): &(PathBuf, MapSpec<'_>)| Ok(find(path, spec)?.map(|(_, id)| id));
+    wanted(folder, dns, reports).iter().map(id).collect()
+}
+
 /// Returns the counters of a pod's pinned map, with their names.
 pub(crate) fn counters(folder: &Path) -> Result<Option<Vec<(&'static str, u64)>>> {
     sums(folder, &COUNTS_MAP, COUNTERS)
@@ -200,7 +227,7 @@ pub(crate) fn sums(
 
 /// Opens the map of previous values in a directory, without creating it.
 pub(crate) fn before(folder: &Path) -> Result<Option<Map>> {
-    open(&folder.join(BEFORE_MAP.name))
+    Ok(find(&folder.join(BEFORE_MAP.name), &BEFORE_MAP)?.map(|(map, _)| map))
 }
 
 /// Opens a pinned map; `None`: nothing is pinned there, or not a map.
@@ -211,28 +238,14 @@ pub(crate) fn open(path: &Path) -> Result<Option<Map>> {
     })
 }
 
-/// The contents of the pinned map with the node's namespace.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Node {
-    /// The id of the map.
-    pub(crate) map: u32,
-    /// The id of the node's namespace in the pod's. `None`: no namespace is exempt.
-    pub(crate) id: Option<i32>,
-}
-
-/// Reads the map, without creating it. `None`: it does not exist.
-pub(crate) fn node(folder: &Path) -> Result<Option<Node>> {
-    let Some(map) = open(&folder.join(NODE_MAP.name))? else {
+/// Reads the id of the node's namespace in the pod's, without creating the map. `None`: no namespace is exempt.
+pub(crate) fn node(folder: &Path) -> Result<Option<i32>> {
+    let Some((map, _)) = find(&folder.join(NODE_MAP.name), &NODE_MAP)? else {
         return Ok(None);
     };
     let read = |e: &std::io::Error| failed("read", &format!("map {}", NODE_MAP.name), e);
     let value = map.get(&NODE_KEY).map_err(|e| read(&e))?;
     let number = value.and_then(|value| Some(i32::from_ne_bytes(value.try_into().ok()?)));
-    let Some(number) = number else {
-        return Ok(None);
-    };
-    Ok(Some(Node {
-        map: map.info().map_err(|e| read(&e))?.id,
-        id: (number != NODE_NONE).then(|| number.wrapping_sub(1)),
-    }))
+    let exempt = number.filter(|number| *number != NODE_NONE);
+    Ok(exempt.map(|number| number.wrapping_sub(1)))
 }

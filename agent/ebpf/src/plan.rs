@@ -1,11 +1,11 @@
 //! The desired and the observed state of a pod's namespace, and the difference.
 
 use crate::change::{Attachment, Change};
+use crate::events;
 use crate::hook::{Detached, Direction, Held, Hook};
 use crate::inpod::{Role, Traits};
-use crate::load::program_name;
+use crate::load::{Tag, program_name};
 use crate::switches::{Routes, Switch, routing};
-use crate::{events, maps};
 use std::collections::BTreeMap;
 use weir_ambient::Redirect;
 use weir_netlink::route::{AddressFamily, LOOPBACK_IFINDEX};
@@ -34,10 +34,29 @@ pub(crate) struct Observed {
     pub(crate) switches: Vec<(Switch, bool)>,
     /// The id of the node's namespace in this one.
     pub(crate) node_id: Option<i32>,
-    /// The contents of the map with the node's namespace; `None`: there is no map.
-    pub(crate) node: Option<maps::Node>,
+    /// The id that the programs let pass, as their map has it.
+    pub(crate) passes: Option<i32>,
+    /// True if the previous values of the sysctls are stored.
+    pub(crate) has_before: bool,
+    /// What distinguishes weir's programs from others of the same names, for roles that occur in `held`.
+    pub(crate) genuine: BTreeMap<Role, Genuine>,
     /// True if there is a directory of another layout.
     pub(crate) has_other_layout: bool,
+}
+
+/// What a program of weir has besides its name.
+#[derive(Clone, Debug)]
+pub(crate) struct Genuine {
+    pub(crate) tag: Tag,
+    /// The ids of the pinned maps in the order in which the program uses them; `None` for one that is missing.
+    pub(crate) maps: Vec<Option<u32>>,
+}
+
+impl Genuine {
+    fn is(&self, held: &Held) -> bool {
+        let maps = held.maps.iter().copied().map(Some);
+        held.tag == self.tag && maps.eq(self.maps.iter().copied())
+    }
 }
 
 /// The desired state.
@@ -50,7 +69,7 @@ pub(crate) struct Desired {
     /// True if the node's namespace is known: connections of its processes pass.
     node: bool,
     /// The name of each program.
-    names: BTreeMap<Role, String>,
+    pub(crate) names: BTreeMap<Role, String>,
 }
 
 impl Desired {
@@ -214,7 +233,10 @@ pub(crate) fn plan(desired: &Desired, observed: &Observed) -> Result<Vec<Change>
             changes.push(Change::AddRule(rule.clone()));
         }
     }
-    let passes = observed.node.and_then(|node| node.id);
+    if !observed.held.is_empty() && !observed.has_before {
+        changes.push(Change::Forgotten);
+    }
+    let passes = observed.passes;
     let is_so = match desired.lets_node_pass() {
         true => passes.is_some() && passes == observed.node_id,
         false => passes.is_none(),
@@ -222,19 +244,14 @@ pub(crate) fn plan(desired: &Desired, observed: &Observed) -> Result<Vec<Change>
     if !is_so {
         changes.push(Change::Node(desired.lets_node_pass()));
     }
-    // A program that was loaded before the pin of the map was lost has another map.
-    let uses_map = |held: &Held| {
-        let map = observed.node.map(|node| node.map);
-        map.is_some_and(|map| held.maps.contains(&map))
-    };
     for a in &attachments {
-        let has_map = |held: &Held| a.role != Role::Ingress || uses_map(held);
+        let genuine = observed.genuine.get(&a.role);
         match observed.held.get(&a.hook) {
             Some(held)
                 if held.is_attached
                     && held.behind.is_none()
                     && held.program == a.program
-                    && has_map(held) => {}
+                    && genuine.is_some_and(|genuine| genuine.is(held)) => {}
             Some(Held {
                 behind: Some(other),
                 is_attached: true,

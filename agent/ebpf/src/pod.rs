@@ -1,13 +1,14 @@
 //! A pod's namespace: plan, apply, compare, remove.
 
+use crate::asm::MapRef;
 use crate::change::Change;
 use crate::hook::{Detached, Held, Hook, Hooks, Links, Way};
-use crate::inpod::Role;
 use crate::inpod::layout::Count;
-use crate::load::{load, program_name};
+use crate::inpod::{Role, assemble};
+use crate::load::{load, mistake, program_name, tag};
 use crate::maps::{self, Maps};
 use crate::pins::{self, Bpffs};
-use crate::plan::{Desired, Interface, Observed, detach, plan};
+use crate::plan::{Desired, Genuine, Interface, Observed, detach, plan};
 use crate::switches::{self, Routes, Switch};
 use crate::{cookie, events};
 use std::collections::BTreeMap;
@@ -91,7 +92,8 @@ impl<'a> Pod<'a> {
     /// The namespace cannot be read, or the reason why it cannot be redirected by eBPF.
     pub fn plan(&self, redirect: &Redirect) -> Result<Vec<Change>> {
         let desired = self.desired(redirect)?;
-        self.netns.run(|| plan(&desired, &self.observe()?))?
+        self.netns
+            .run(|| plan(&desired, &self.observe_for(&desired)?))?
     }
 
     /// Returns the difference from the desired state: empty if the namespace is in sync.
@@ -115,10 +117,10 @@ impl<'a> Pod<'a> {
             if let Some(node) = self.node.filter(|_| desired.lets_node_pass()) {
                 switches::name_node(node)?;
             }
-            let mut observed = self.observe()?;
+            let mut observed = self.observe_for(&desired)?;
             if self.is_of_another(&observed)? {
                 pins::delete(&self.folder)?;
-                observed = self.observe()?;
+                observed = self.observe_for(&desired)?;
             }
             let changes = plan(&desired, &observed)?;
             if changes.is_empty() {
@@ -245,7 +247,7 @@ impl<'a> Pod<'a> {
     /// # Errors
     /// The namespace of the pod or the pinned map cannot be read.
     pub fn lets_pass(&self, caller: &Netns) -> Result<bool> {
-        let passes = maps::node(&self.folder)?.and_then(|node| node.id);
+        let passes = maps::node(&self.folder)?;
         let id = self.netns.run(|| Routing::open()?.nsid(caller))??;
         Ok(passes.is_some() && passes == id)
     }
@@ -272,12 +274,13 @@ impl<'a> Pod<'a> {
             None => self.before_of_older()?,
             own => own,
         };
-        if let Some(before) = before {
+        // Attached programs are weir's, even if the map of previous values is lost.
+        if before.is_some() || !observed.held.is_empty() {
             let (routes, rules) = observed.routes.owned();
             changes.extend(routes.into_iter().map(Change::DeleteRoute));
             changes.extend(rules.into_iter().map(Change::DeleteRule));
             for (switch, is_on) in &observed.switches {
-                if *is_on && !switches::was_on(&before, *switch)? {
+                if *is_on && !switches::was_on(before.as_ref(), *switch)? {
                     changes.push(Change::Switch(switch.name(), false));
                 }
             }
@@ -322,9 +325,37 @@ impl<'a> Pod<'a> {
             has_ipv6_on_lo: has_ipv6_on_lo(&routing.addresses()?),
             switches: switches.into_iter().collect::<Result<_>>()?,
             node_id: node_id.flatten(),
-            node: maps::node(&self.folder)?,
+            passes: maps::node(&self.folder)?,
+            has_before: match maps::before(&self.folder)? {
+                Some(before) => switches::stored(&before)?.is_some(),
+                None => false,
+            },
+            genuine: BTreeMap::new(),
             has_other_layout: !self.bpffs.other_layouts(self.netns)?.is_empty(),
         })
+    }
+
+    /// Like [`Pod::observe`], with what distinguishes the programs from others of the same names.
+    fn observe_for(&self, desired: &Desired) -> Result<Observed> {
+        let mut observed = self.observe()?;
+        let traits = &desired.traits;
+        let ids = maps::ids(&self.folder, traits.dns, traits.events)?;
+        for (role, name) in &desired.names {
+            if observed.held.values().any(|held| held.program == *name) {
+                let code = assemble(*role, traits).map_err(|e| mistake(role, &e))?;
+                let id = |map: MapRef| ids.get(map.0).copied().flatten();
+                let genuine = Genuine {
+                    tag: tag(
+                        &code,
+                        || Maps::create(traits.dns, traits.events),
+                        Maps::list,
+                    )?,
+                    maps: code.used_maps().into_iter().map(id).collect(),
+                };
+                observed.genuine.insert(*role, genuine);
+            }
+        }
+        Ok(observed)
     }
 
     /// Writes the changes; `begun` counts those that were started.
@@ -343,7 +374,8 @@ impl<'a> Pod<'a> {
         cookie::make_folder(self.bpffs, self.netns)?;
         let traits = &desired.traits;
         let maps = Maps::pinned(&self.folder, traits.dns, traits.events)?;
-        switches::remember(&maps.before, self.before_of_older()?.as_ref())?;
+        let is_forgotten = changes.contains(&Change::Forgotten);
+        switches::remember(&maps.before, self.before_of_older()?.as_ref(), is_forgotten)?;
         let mut programs: BTreeMap<Role, Program> = BTreeMap::new();
         for change in changes {
             *begun += 1;
@@ -373,6 +405,8 @@ impl<'a> Pod<'a> {
                         self.hooks(&folder, &routing).delete()?;
                     }
                 }
+                // Stored above.
+                Change::Forgotten => {}
                 Change::DeleteRoute(_) | Change::DeleteRule(_) => {}
             }
         }
@@ -404,7 +438,10 @@ impl<'a> Pod<'a> {
                     change.to_string(),
                     "the older one is gone",
                 )),
-                Change::Node(_) | Change::DeleteRoute(_) | Change::DeleteRule(_) => Ok(()),
+                Change::Forgotten
+                | Change::Node(_)
+                | Change::DeleteRoute(_)
+                | Change::DeleteRule(_) => Ok(()),
             });
         }
         if is_new {
@@ -415,7 +452,7 @@ impl<'a> Pod<'a> {
     }
 
     fn compare(&self, desired: &Desired) -> Result<()> {
-        let left = plan(desired, &self.observe()?)?;
+        let left = plan(desired, &self.observe_for(desired)?)?;
         match left.first() {
             None => Ok(()),
             Some(first) => Err(Error::refused(

@@ -71,30 +71,33 @@ pub(crate) fn set(name: &str, on: bool) -> Result<()> {
 const KEY: [u8; 4] = [0; 4];
 
 /// Stores the current values of the sysctls, unless they are stored. Values stored by a version with another layout take precedence,
-/// because that version changed the sysctls.
-pub(crate) fn remember(before: &Map, older: Option<&Map>) -> Result<()> {
-    let failed = |e: &io::Error| crate::failed("write", "map weir_before", e);
-    let written = |map: &Map| -> Result<Option<Vec<u8>>> {
-        let value = map.get(&KEY).map_err(|e| failed(&e))?;
-        Ok(value.filter(|value| value.first() == Some(&1)))
-    };
-    if written(before)?.is_some() {
+/// because that version changed the sysctls. With `are_weirs`, weir has set the current ones: the previous ones count as off.
+pub(crate) fn remember(before: &Map, older: Option<&Map>, are_weirs: bool) -> Result<()> {
+    if stored(before)?.is_some() {
         return Ok(());
     }
-    let value = match older.map(written).transpose()?.flatten() {
+    let value = match older.map(stored).transpose()?.flatten() {
         Some(value) => value,
+        None if are_weirs => vec![1, 0, 0, 0, 0, 0, 0, 0],
         None => {
             let [accept, route] = Switch::ALL.map(Switch::is_on);
             vec![1, u8::from(accept?), u8::from(route?), 0, 0, 0, 0, 0]
         }
     };
-    before.set(&KEY, &value).map_err(|e| failed(&e))
+    let written = before.set(&KEY, &value);
+    written.map_err(|e| crate::failed("write", "map weir_before", &e))
+}
+
+/// Returns the stored values; `None`: nothing is stored.
+pub(crate) fn stored(before: &Map) -> Result<Option<Vec<u8>>> {
+    let value = before.get(&KEY);
+    let value = value.map_err(|e| crate::failed("read", "map weir_before", &e))?;
+    Ok(value.filter(|value| value.first() == Some(&1)))
 }
 
 /// Returns the previous value of a sysctl. If none is stored, it was off, which is the kernel's default.
-pub(crate) fn was_on(before: &Map, switch: Switch) -> Result<bool> {
-    let value = before.get(&KEY);
-    let value = value.map_err(|e| crate::failed("read", "map weir_before", &e))?;
+pub(crate) fn was_on(before: Option<&Map>, switch: Switch) -> Result<bool> {
+    let value = before.map(stored).transpose()?.flatten();
     let value = value.unwrap_or_default();
     let at = match switch {
         Switch::AcceptLocal => 1,

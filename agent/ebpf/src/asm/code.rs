@@ -81,6 +81,18 @@ impl Code {
         &self.bytes
     }
 
+    /// The maps that the code uses, each once, in the order of their first use, which is that of [`weir_bpf::ProgramInfo::maps`].
+    #[must_use]
+    pub fn used_maps(&self) -> Vec<MapRef> {
+        let mut used = Vec::new();
+        for (_, map) in &self.maps {
+            if !used.contains(map) {
+                used.push(*map);
+            }
+        }
+        used
+    }
+
     /// A hash of the code: FNV-1a over instructions and positions of maps. It recognizes programs that an earlier version of weir
     /// loaded, and is not cryptographic.
     #[must_use]

@@ -78,13 +78,13 @@ fn shared(folder: &Path) -> &Path {
     folder.ancestors().nth(2).unwrap_or(folder)
 }
 
-/// Returns the pins of the maps that programs of this directory use for events.
-pub(crate) fn pins(folder: &Path) -> [PathBuf; 3] {
+/// Returns the pins of the maps that programs of this directory use for events, in the order of the programs' references.
+pub(crate) fn wanted(folder: &Path) -> [(PathBuf, MapSpec<'static>); 3] {
     let shared = shared(folder);
     [
-        shared.join(RING_MAP.name),
-        shared.join(WATCH_MAP.name),
-        folder.join(PACE_MAP.name),
+        (shared.join(RING_MAP.name), RING_MAP),
+        (shared.join(WATCH_MAP.name), WATCH_MAP),
+        (folder.join(PACE_MAP.name), PACE_MAP),
     ]
 }
 

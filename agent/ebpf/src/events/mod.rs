@@ -10,7 +10,7 @@ mod reader;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use maps::{Maps, forget, is_left, is_supported, pins};
+pub(crate) use maps::{Maps, forget, is_left, is_supported, wanted};
 pub use reader::Reader;
 
 use crate::inpod::layout::*;

@@ -52,8 +52,8 @@ fn number(value: &[u8]) -> u32 {
 
 /// Reads the pinned maps; empty without pins. Creates nothing.
 pub(super) fn contents(folder: &Path) -> Result<Contents> {
-    let read = |spec: &MapSpec<'_>| match open(&folder.join(spec.name))? {
-        Some(map) => entries(&map, spec),
+    let read = |spec: &MapSpec<'_>| match maps::find(&folder.join(spec.name), spec)? {
+        Some((map, _)) => entries(&map, spec),
         None => Ok(Vec::new()),
     };
     let addresses = |spec: &MapSpec<'_>| -> Result<Addresses> {
@@ -125,13 +125,9 @@ pub(super) fn ids(folder: &Path) -> Result<BTreeSet<u32>> {
         &POD_PEERS_MAP,
         &POD_PORTS_MAP,
     ];
-    let all = all.map(|spec| folder.join(spec.name));
-    for path in all.into_iter().chain(events::pins(folder)) {
-        if let Some(map) = open(&path)? {
-            let info = map.info();
-            let info = info.map_err(|e| failed("read", &path.display().to_string(), &e))?;
-            ids.insert(info.id);
-        }
+    let all = all.map(|spec| (folder.join(spec.name), *spec));
+    for (path, spec) in all.into_iter().chain(events::wanted(folder)) {
+        ids.extend(maps::find(&path, &spec)?.map(|(_, id)| id));
     }
     Ok(ids)
 }

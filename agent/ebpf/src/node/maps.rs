@@ -4,7 +4,7 @@ use super::exclude::{self, Side};
 use super::owner;
 use super::programs::NodeTraits;
 use crate::inpod::{COUNTERS, QUERY_KEY, QUERY_VALUE};
-use crate::maps::{COUNTS_MAP, create, open_or_create};
+use crate::maps::{COUNTS_MAP, create, create_small, open_or_create};
 use crate::{events, failed};
 use ipnet::IpNet;
 use std::collections::BTreeSet;
@@ -197,6 +197,11 @@ impl Maps {
     /// Creates the maps without pins, for trials.
     pub(super) fn create(traits: NodeTraits) -> Result<Self> {
         Self::by(create, events::Maps::create, traits)
+    }
+
+    /// Creates small maps without pins, for [`crate::load::tag`].
+    pub(super) fn small(traits: NodeTraits) -> Result<Self> {
+        Self::by(create_small, events::Maps::create, traits)
     }
 
     /// Opens the pinned maps of a directory, and creates missing ones.

@@ -47,7 +47,7 @@ pub use programs::{NodeRole, NodeTraits, assemble};
 pub use refusals::Refusals;
 
 use crate::hook::{Held, Hook};
-use crate::load::{mistake, name_of};
+use crate::load::{Tag, mistake, name_of, tag};
 use crate::pins::{self, Bpffs};
 use crate::{cookie, events};
 use maps::{Maps, Which};
@@ -103,6 +103,21 @@ fn names(traits: NodeTraits) -> Result<Names> {
     NodeRole::ALL.into_iter().map(named).collect()
 }
 
+/// Returns the tags that the kernel gives to those programs of weir whose names occur in `held`.
+fn tags(
+    traits: NodeTraits,
+    names: &Names,
+    held: &BTreeMap<Hook, Held>,
+) -> Result<BTreeMap<NodeRole, Tag>> {
+    let occurs = |name: &str| held.values().any(|held| held.program == name);
+    let tag = |(role, _): (&NodeRole, _)| {
+        let code = assemble(*role, traits).map_err(|e| mistake(role, &e))?;
+        Ok((*role, tag(&code, || Maps::small(traits), Maps::list)?))
+    };
+    let there = names.iter().filter(|(_, name)| occurs(name));
+    there.map(tag).collect()
+}
+
 /// The error of a change, with whether a part of it may be left.
 fn undone(error: Error, undone: Result<()>) -> Error {
     match undone {
@@ -141,18 +156,21 @@ impl<'a> Node<'a> {
 
     /// Like [`Self::compare`], without leaving out links.
     fn differences(&self, wanted: &Wanted) -> Result<Changes> {
-        let names = names(self.traits(wanted)?)?;
+        let traits = self.traits(wanted)?;
+        let names = names(traits)?;
         let maps = &self.0.folder;
         let proxy = match &wanted.proxy {
             Some(proxy) => {
                 let netns = Netns::open(&proxy.netns)?;
                 let space = Space::of(&netns, self.0.bpffs);
-                let observed = space.observe(maps, desired::switched_off(&proxy.interface))?;
+                let mut observed = space.observe(maps, desired::switched_off(&proxy.interface))?;
+                observed.tags = tags(traits, &names, &observed.held)?;
                 plan::plan_proxy(proxy, wanted.has_ipv6, &names, &observed)?
             }
             None => Vec::new(),
         };
-        let observed = self.0.observe(maps, keys_of_host(wanted))?;
+        let mut observed = self.0.observe(maps, keys_of_host(wanted))?;
+        observed.tags = tags(traits, &names, &observed.held)?;
         let host = plan::plan_host(wanted, &names, &observed)?;
         Ok(Changes {
             host,

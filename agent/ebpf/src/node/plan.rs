@@ -7,6 +7,7 @@ use super::exclusions;
 use super::parts::{OF_NODE, OF_PROXY};
 use super::programs::NodeRole;
 use crate::hook::{Detached, Direction, Held, Hook};
+use crate::load::Tag;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use weir_netlink::route::{AddressFamily, PolicyRule, Route};
@@ -23,6 +24,8 @@ pub(super) struct Observed {
     /// Links where [`LOOSE`] passes every packet: those with an IPv4 address, and ports of bridges, where no source is looked up.
     pub(super) may_be_loose: BTreeSet<u32>,
     pub(super) held: BTreeMap<Hook, Held>,
+    /// The tags of weir's programs, for names that occur in `held`.
+    pub(super) tags: BTreeMap<NodeRole, Tag>,
     /// The ids of the node's pinned maps, which its programs and those of the proxy use.
     pub(super) maps: BTreeSet<u32>,
     pub(super) contents: Contents,
@@ -60,7 +63,9 @@ impl Observed {
         let gone = self.held.iter().filter(|(hook, _)| !is_wanted(hook));
         let gone = gone.map(|(hook, held)| self.detach(*hook, held)).collect();
         let is_current = |held: &Held, a: &Attachment| {
-            held.program == a.program && held.maps.iter().all(|id| self.maps.contains(id))
+            held.program == a.program
+                && self.tags.get(&a.role) == Some(&held.tag)
+                && held.maps.iter().all(|id| self.maps.contains(id))
         };
         let change = |a: Attachment| match self.held.get(&a.hook) {
             Some(held) if held.is_attached && held.behind.is_some() => {

@@ -118,6 +118,7 @@ impl<'a> Space<'a> {
                 held: hooks.held(|index| links.contains_key(&index))?,
                 links,
                 may_be_loose,
+                tags: BTreeMap::new(),
                 maps: contents::ids(maps)?,
                 contents: contents::contents(&self.folder)?,
                 sysctls,

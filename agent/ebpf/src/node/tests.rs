@@ -20,10 +20,16 @@ fn check_1_every_program_loads() {
             }
             made => made.unwrap(),
         };
+        let small = Maps::small(traits).unwrap();
         for role in NodeRole::ALL {
             let code = assemble(role, traits).unwrap();
-            let loaded = code.load("weir_test", &maps.list());
-            loaded.unwrap_or_else(|e| panic!("{role:?} {traits:?}: {e}\n{}", e.log));
+            let load = |maps: &Maps| {
+                let loaded = code.load("weir_test", &maps.list());
+                let program =
+                    loaded.unwrap_or_else(|e| panic!("{role:?} {traits:?}: {e}\n{}", e.log));
+                program.info().unwrap().tag
+            };
+            assert_eq!(load(&maps), load(&small), "{role:?} {traits:?}");
         }
     }
 }

@@ -4,7 +4,8 @@ use crate::scene::{NEIGHBOUR, POD, PROXY, SECOND, Scene, address, device};
 use ipnet::{IpNet, Ipv4Net};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use weir_ebpf::node::{Exclusions, Wanted};
+use weir_bpf::{BPF_PROG_TYPE_SCHED_CLS, Pinned, Program, ProgramSpec, open_pin};
+use weir_ebpf::node::{Exclusions, Node, Wanted};
 
 /// DNS is no longer captured with the same proxy; later connections are captured, and later DNS as well.
 // matrix: every
@@ -90,5 +91,77 @@ fn a_full_map_of_pods_takes_others_instead() {
         scene.apply(&wanted(200_000, 2));
         assert_eq!(scene.captured().len(), 3);
         assert!(scene.captured().contains(&address(POD)));
+    }
+}
+
+/// Another writer gives the link of each program one that has the same name and lets every packet pass.
+#[test]
+fn a_program_of_the_same_name_is_replaced() {
+    for scene in Scene::builds().filter(|scene| !scene.mounted.by_filters()) {
+        scene.serve();
+        let wanted = scene.wanted(&[POD], PROXY);
+        scene.apply(&wanted);
+        let bpffs = scene.bpffs();
+        let node = Node::of(&scene.node, &bpffs);
+        let mut replaced = 0;
+        for netns in [&scene.node, &scene.inside[&PROXY]] {
+            let layout = scene.mounted.path().join("weir/v2");
+            let folder = layout.join(netns.id().ino.to_string());
+            for entry in std::fs::read_dir(folder).unwrap() {
+                let Ok(Pinned::Link(link)) = open_pin(&entry.unwrap().path()) else {
+                    continue;
+                };
+                let own = || {
+                    Program::by_id(link.info().unwrap().program)
+                        .unwrap()
+                        .unwrap()
+                };
+                let own = || own().info().unwrap();
+                let before = own();
+                let spec = ProgramSpec {
+                    kind: BPF_PROG_TYPE_SCHED_CLS,
+                    attach_type: 0,
+                    name: &before.name,
+                    license: c"Apache-2.0",
+                    // r0 = -1; exit
+                    instructions: &[
+                        [0xb7, 0, 0, 0, 255, 255, 255, 255],
+                        [0x95, 0, 0, 0, 0, 0, 0, 0],
+                    ],
+                };
+                let other = Program::load_with_log(&spec).unwrap();
+                link.replace(&other, None).unwrap();
+                let changes = node.compare(&wanted).unwrap();
+                assert_eq!(changes.host.len() + changes.proxy.len(), 1, "{changes:?}");
+                scene.apply(&wanted);
+                assert_eq!((own().tag, own().maps), (before.tag, before.maps));
+                replaced += 1;
+            }
+        }
+        assert_eq!(replaced, 4);
+        assert_eq!(scene.asked_by(POD), "first");
+    }
+}
+
+/// A map of another form is pinned in place of one that programs use.
+#[test]
+fn a_map_of_another_form_is_replaced_with_the_programs() {
+    for scene in Scene::builds() {
+        scene.serve();
+        let wanted = scene.wanted(&[POD], PROXY);
+        scene.apply(&wanted);
+        let layout = scene.mounted.path().join("weir/v2");
+        let folder = layout.join(scene.node.id().ino.to_string());
+        for name in ["weir_pods", "weir_counters", "weir_owners"] {
+            let path = folder.join(name);
+            std::fs::remove_file(&path).unwrap();
+            let other = weir_bpf::Map::create(weir_bpf::BPF_MAP_TYPE_ARRAY, 4, 8, 3, 0).unwrap();
+            weir_bpf::pin(std::os::fd::AsFd::as_fd(&other), &path).unwrap();
+            let bpffs = scene.bpffs();
+            let found = Node::of(&scene.node, &bpffs).compare(&wanted).unwrap();
+            assert!(!found.is_empty(), "{name}");
+            scene.apply(&wanted);
+            assert_eq!(scene.asked_by(POD), "first", "{name}");
+        }
     }
 }
