@@ -233,6 +233,15 @@ pub(crate) fn plan(desired: &Desired, observed: &Observed) -> Result<Vec<Change>
             changes.push(Change::AddRule(rule.clone()));
         }
     }
+    if !desired.traits.dual {
+        let (routes, rules) = observed.routes.owned();
+        let rules = rules.into_iter().filter(|r| r.family == AddressFamily::V6);
+        changes.extend(rules.map(Change::DeleteRule));
+        let routes = routes
+            .into_iter()
+            .filter(|r| r.family() == AddressFamily::V6);
+        changes.extend(routes.map(Change::DeleteRoute));
+    }
     if !observed.held.is_empty() && !observed.has_before {
         changes.push(Change::Forgotten);
     }

@@ -407,7 +407,8 @@ impl<'a> Pod<'a> {
                 }
                 // Stored above.
                 Change::Forgotten => {}
-                Change::DeleteRoute(_) | Change::DeleteRule(_) => {}
+                Change::DeleteRoute(route) => drop(routing.del_route(route)?),
+                Change::DeleteRule(rule) => drop(routing.del_rule(rule)?),
             }
         }
         Ok(())
@@ -438,10 +439,9 @@ impl<'a> Pod<'a> {
                     change.to_string(),
                     "the older one is gone",
                 )),
-                Change::Forgotten
-                | Change::Node(_)
-                | Change::DeleteRoute(_)
-                | Change::DeleteRule(_) => Ok(()),
+                Change::DeleteRoute(route) => routing.add_route(route).map(drop),
+                Change::DeleteRule(rule) => routing.add_rule(rule).map(drop),
+                Change::Forgotten | Change::Node(_) => Ok(()),
             });
         }
         if is_new {

@@ -11,7 +11,7 @@ use weir_bpf::{
 };
 use weir_ebpf::{Bpffs, Pod};
 use weir_netlink::Netns;
-use weir_netlink::route::Routing;
+use weir_netlink::route::{AddressFamily, Routing};
 use weir_testing::BpfFs;
 
 /// A pod with `eth0`, the host of the other end, and a directory of pins.
@@ -67,8 +67,9 @@ impl Scene {
     }
 }
 
-fn redirect() -> Redirect {
+fn redirect(enable_ipv6: bool) -> Redirect {
     let config = Config {
+        enable_ipv6,
         redirect_dns: true,
         ..Config::default()
     };
@@ -98,7 +99,7 @@ fn a_program_of_the_same_name_is_replaced() {
     };
     let bpffs = Bpffs::at(scene.mounted.path()).unwrap();
     let pod = Pod::of(&scene.pod, &bpffs).unwrap();
-    let wanted = redirect();
+    let wanted = redirect(false);
     pod.apply(&wanted).unwrap();
     let programs = scene.programs();
     assert_eq!(programs.len(), 3);
@@ -173,7 +174,7 @@ fn maps_that_are_not_the_pinned_ones_are_replaced_with_the_programs() {
     };
     let bpffs = Bpffs::at(scene.mounted.path()).unwrap();
     let pod = Pod::of(&scene.pod, &bpffs).unwrap();
-    let wanted = redirect();
+    let wanted = redirect(false);
     let before = scene.switches();
     for how in ["unpinned", "another one", "another form"] {
         let change = |path: &Path| match how {
@@ -211,7 +212,7 @@ fn sysctls_are_restored_without_their_previous_values() {
     let bpffs = Bpffs::at(scene.mounted.path()).unwrap();
     let pod = Pod::of(&scene.pod, &bpffs).unwrap();
     let before = scene.switches();
-    pod.apply(&redirect()).unwrap();
+    pod.apply(&redirect(false)).unwrap();
     assert_ne!(scene.switches(), before);
     std::fs::remove_file(scene.folder().join("weir_before")).unwrap();
     let planned = pod.plan_removal().unwrap();
@@ -219,4 +220,30 @@ fn sysctls_are_restored_without_their_previous_values() {
     assert_eq!(scene.switches(), before);
     let routing = Routing::open_in(&scene.pod).unwrap();
     assert_eq!(routing.routes(100).unwrap(), []);
+}
+
+#[test]
+fn routing_of_ipv6_is_deleted_with_the_capture_of_ipv6() {
+    let Some(scene) = Scene::build().filter(|_| weir_cni::redirection::has_ipv6()) else {
+        return;
+    };
+    let bpffs = Bpffs::at(scene.mounted.path()).unwrap();
+    let pod = Pod::of(&scene.pod, &bpffs).unwrap();
+    let routing = Routing::open_in(&scene.pod).unwrap();
+    let count = |family| {
+        let rules = routing.rules().unwrap().into_iter();
+        let rules = rules.filter(|r| r.family == family && r.fwmark.is_some());
+        let routes = routing.routes(100).unwrap().into_iter();
+        let routes = routes.filter(|r| r.family() == family);
+        (rules.count(), routes.count())
+    };
+    let families = || [AddressFamily::V4, AddressFamily::V6].map(count);
+    pod.apply(&redirect(true)).unwrap();
+    assert_eq!(families(), [(1, 1), (1, 1)]);
+    let planned = pod.verify(&redirect(false)).unwrap();
+    assert_eq!(pod.apply(&redirect(false)).unwrap(), planned);
+    assert_eq!(families(), [(1, 1), (0, 0)]);
+    assert_eq!(pod.verify(&redirect(false)).unwrap(), []);
+    pod.remove().unwrap();
+    assert_eq!(families(), [(0, 0), (0, 0)]);
 }
