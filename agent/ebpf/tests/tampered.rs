@@ -4,11 +4,12 @@
 #![allow(missing_docs)]
 
 use std::path::{Path, PathBuf};
-use weir_ambient::{Config, PodOverrides, Redirect};
+use weir_ambient::{AMBIENT, Config, PodOverrides, Redirect};
 use weir_bpf::{
     BPF_MAP_TYPE_ARRAY, BPF_MAP_TYPE_HASH, BPF_PROG_TYPE_SCHED_CLS, Map, MapSpec, Pinned, Program,
     ProgramSpec, open_pin, pin,
 };
+use weir_cni::redirection::Sandbox;
 use weir_ebpf::{Bpffs, Pod};
 use weir_netlink::Netns;
 use weir_netlink::route::{AddressFamily, Routing};
@@ -246,4 +247,29 @@ fn routing_of_ipv6_is_deleted_with_the_capture_of_ipv6() {
     assert_eq!(pod.verify(&redirect(false)).unwrap(), []);
     pod.remove().unwrap();
     assert_eq!(families(), [(0, 0), (0, 0)]);
+}
+
+#[test]
+fn lo_that_is_down_is_reported() {
+    let Some(scene) = Scene::build() else {
+        return;
+    };
+    let sandbox = Sandbox::of(scene.pod.try_clone().unwrap()).unwrap();
+    let bpffs = Bpffs::at(scene.mounted.path()).unwrap();
+    let pod = Pod::in_sandbox(&sandbox, &bpffs);
+    pod.apply(&redirect(false)).unwrap();
+    let routing = redirect(false).compile_without_rules();
+    let find = || sandbox.visit_for(&AMBIENT, |visit| visit.hindrances_of_programs(&routing));
+    assert_eq!(find().unwrap(), Ok(Vec::new()));
+    let down = || {
+        let mut ip = std::process::Command::new("ip");
+        ip.args(["link", "set", "lo", "down"]).status().expect("ip")
+    };
+    assert!(scene.pod.run(down).unwrap().success());
+    let found = find().unwrap().unwrap();
+    assert!(
+        found.len() == 1 && found[0].contains("`lo` is down"),
+        "{found:?}"
+    );
+    pod.remove().unwrap();
 }

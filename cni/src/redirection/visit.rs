@@ -175,8 +175,8 @@ impl Visit<'_> {
             .map_err(|e| hindrance::unknown(&e))
     }
 
-    /// Like [`Visit::hindrances`], for capture by eBPF programs: also returns foreign objects that take the packets of the
-    /// policy rules and routes. With netfilter rules these are among the [`Visit::differences`].
+    /// Like [`Visit::hindrances`], for capture by eBPF programs: also reports that `lo`, to which they send packets, is down, and
+    /// returns foreign objects that take the packets of the policy rules and routes. With netfilter rules these are among the [`Visit::differences`].
     ///
     /// # Errors
     /// As [`Visit::hindrances`].
@@ -199,6 +199,13 @@ impl Visit<'_> {
                 .into_iter()
                 .filter_map(blocked),
         );
+        let is_up = self.routing.is_up("lo");
+        if !is_up.map_err(|e| format!("whether `lo` is up is not known: {e}"))? {
+            lines.push(
+                "`lo` is down, so that the pod's outbound connections are lost; `ip link set lo up`"
+                    .to_owned(),
+            );
+        }
         Ok(lines)
     }
 
