@@ -101,7 +101,7 @@ mod tests {
     use super::*;
     use std::net::{Ipv4Addr, Ipv6Addr};
 
-    /// A tag does not depend on the maps, and small ones suffice for every program of the node.
+    /// It is the same with other maps, and maps are listed in the order of their use.
     #[test]
     fn a_tag_follows_from_the_instructions() {
         let events = match crate::events::is_supported() {

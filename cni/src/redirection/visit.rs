@@ -175,8 +175,9 @@ impl Visit<'_> {
             .map_err(|e| hindrance::unknown(&e))
     }
 
-    /// Like [`Visit::hindrances`], for capture by eBPF programs: also reports that `lo`, to which they send packets, is down, and
-    /// returns foreign objects that take the packets of the policy rules and routes. With netfilter rules these are among the [`Visit::differences`].
+    /// Like [`Visit::hindrances`], for capture by eBPF programs: also reports that `lo`, to which they send packets, is
+    /// down, and returns foreign objects that take the packets of the policy rules and routes. With netfilter rules these objects
+    /// are among the [`Visit::differences`].
     ///
     /// # Errors
     /// As [`Visit::hindrances`].
