@@ -65,9 +65,23 @@ pub(super) fn run(a: &UninstallArgs) -> Result<u8, Failure> {
     if let Some(why) = failed.filter(|_| left.iter().all(|l| l.may_stay)) {
         failures.push(Failure::failed(why));
     }
-    let failure = failures.into_iter().reduce(|first, next| Failure {
-        code: first.code,
-        message: format!("{}; {}", first.message, next.message),
+    let is_left = |unknown| left.iter().any(|l| !l.may_stay && l.unknown == unknown);
+    let code = match failures.iter().any(|f| f.code == code::UNKNOWN) || is_left(true) {
+        _ if is_left(false) => code::FAILED,
+        true => code::UNKNOWN,
+        false if failures.is_empty() => code::SUCCESS,
+        false => code::FAILED,
+    };
+    // The removal and the list may fail for the same reason.
+    let mut messages: Vec<String> = Vec::new();
+    for Failure { message, .. } in failures {
+        if !messages.contains(&message) {
+            messages.push(message);
+        }
+    }
+    let failure = (!messages.is_empty()).then(|| Failure {
+        code,
+        message: messages.join("; "),
     });
     let text = match a.json {
         true => json_of(&done, &left, failure.as_ref()),
@@ -80,13 +94,7 @@ pub(super) fn run(a: &UninstallArgs) -> Result<u8, Failure> {
             "what could be removed is removed; --verify says what is left",
         )?,
     };
-    let is_left = |unknown| left.iter().any(|l| !l.may_stay && l.unknown == unknown);
-    match failure {
-        Some(failure) => Err(failure),
-        None if is_left(false) => Ok(code::FAILED),
-        None if is_left(true) => Ok(code::UNKNOWN),
-        None => Ok(code::SUCCESS),
-    }
+    failure.map_or(Ok(code), Err)
 }
 
 fn json_of(done: &[String], left: &[Part], failure: Option<&Failure>) -> String {

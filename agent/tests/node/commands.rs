@@ -299,6 +299,10 @@ fn an_uninstallation_tells_what_is_not_known() {
     assert_eq!(out.status.code(), Some(3));
     let why = json(&out)["error"].to_string();
     assert!(why.contains("MOUNTED_CNI_NET_DIR"), "{why}");
+    // Without --verify the same is unknown, and told once.
+    let out = node.run(&["uninstall", "--json"], &[]);
+    assert_eq!(out.status.code(), Some(3), "{out:?}");
+    assert_eq!(json(&out)["error"].to_string(), why);
 }
 
 /// A running agent would install everything again at once.
