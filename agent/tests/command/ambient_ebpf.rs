@@ -267,6 +267,25 @@ fn a_pod_may_disable_ipv6() {
     assert!(!rules.contains("0x111"), "{rules}");
 }
 
+/// The listener's answers to ztunnel would have ztunnel's mark, and pass uncaptured.
+#[test]
+fn a_sysctl_that_gives_answers_the_mark_is_a_conflict() {
+    let Some(scene) = Scene::new() else { return };
+    let set = |value: u8| {
+        let key = format!("net.ipv4.tcp_fwmark_accept={value}");
+        inside(&scene.netns, "sysctl", &["-qw", &key]);
+    };
+    assert_eq!(scene.ambient("apply", &["--engine", "ebpf"]).code, 0);
+    set(1);
+    for (verb, code) in [("apply", 0), ("verify", 1)] {
+        let run = scene.ambient(verb, &["--engine", "ebpf"]);
+        let is_told = (run.stdout.clone() + &run.stderr).contains("tcp_fwmark_accept");
+        assert_eq!((run.code, is_told), (code, true), "{run:?}");
+    }
+    set(0);
+    assert_eq!(scene.ambient("verify", &[]).code, 0);
+}
+
 /// The kernel looks up packets that programs send to `lo` in that policy rule.
 #[test]
 fn a_policy_rule_that_leads_packets_past_the_programs_is_a_conflict() {

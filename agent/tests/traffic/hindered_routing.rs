@@ -284,6 +284,52 @@ fn a_policy_rule_that_takes_the_mark_is_named_beside_programs() {
     }
 }
 
+/// The answers of the application have ztunnel's mark then, so that the programs let them pass: ztunnel receives none.
+#[test]
+fn a_sysctl_that_gives_answers_the_mark_is_named_beside_programs() {
+    let Some(mounted) = ebpf::mount() else {
+        return;
+    };
+    let lab = lab_or_skip!();
+    let wanted = wanted(false, &json!({}));
+    ebpf::redirect(&mounted, lab.netns(Place::Pod), &wanted);
+    let stage = Stage::ambient(&lab).expect("all listeners");
+    let without = wanted.compile_without_rules();
+    let sandbox = Sandbox::of(lab.netns(Place::Pod).try_clone().expect("a descriptor"));
+    let sandbox = sandbox.expect("a pod");
+    let named = |is_hidden: bool| {
+        let found = sandbox.visit_for(Redirect::SCHEME, |visit| {
+            if is_hidden && let Err(e) = container::empty("/proc/sys/net".as_ref()) {
+                println!("skipped: no mounts of its own: {e}");
+                return None;
+            }
+            let found = visit.hindrances_of_programs(&without);
+            Some(found.unwrap_or_else(|why| vec![why]))
+        });
+        found.expect("entered")
+    };
+    let reaches = || {
+        let reaches = |&family: &AddressFamily| {
+            let (flow, receiver) = of_ztunnel(&lab, family);
+            stage
+                .send(&flow)
+                .is_ok_and(|got| got.by() == Some(receiver))
+        };
+        lab.families().iter().all(reaches)
+    };
+    for (value, is_lost) in [("0", false), ("1", true), ("0", false)] {
+        sysctl(&lab, &["ipv4/tcp_fwmark_accept"], value);
+        let found = named(false).expect("read");
+        assert_eq!(reaches(), !is_lost, "{value}: {found:?}");
+        assert_eq!(found.len(), usize::from(is_lost), "{value}: {found:?}");
+        assert!(found.iter().all(|line| line.contains("tcp_fwmark_accept")));
+    }
+    // What cannot be read may be on.
+    let Some(found) = named(true) else { return };
+    let is_unknown = |line: &String| line.contains("not known") && line.contains("/proc/sys/net");
+    assert!(found.iter().any(is_unknown), "{found:?}");
+}
+
 /// When the redirection is applied again, weir's rule is placed before a rule that another writer has added since.
 #[test]
 fn later_policy_rules_that_lead_replies_past_a_sidecar_are_stepped_over() {

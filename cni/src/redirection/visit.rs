@@ -175,9 +175,9 @@ impl Visit<'_> {
             .map_err(|e| hindrance::unknown(&e))
     }
 
-    /// Like [`Visit::hindrances`], for capture by eBPF programs: also reports that `lo`, to which they send packets, is
-    /// down, and returns foreign objects that take the packets of the policy rules and routes. With netfilter rules these objects
-    /// are among the [`Visit::differences`].
+    /// Like [`Visit::hindrances`], for capture by eBPF programs: also reports that `lo`, to which they send packets, is down, and the
+    /// sysctl with which answers have the mark of the proxy, and returns foreign objects that take the packets of the policy
+    /// rules and routes. With netfilter rules these objects are among the [`Visit::differences`].
     ///
     /// # Errors
     /// As [`Visit::hindrances`].
@@ -200,12 +200,16 @@ impl Visit<'_> {
                 .into_iter()
                 .filter_map(blocked),
         );
-        let is_up = self.routing.is_up("lo");
-        if !is_up.map_err(|e| format!("whether `lo` is up is not known: {e}"))? {
-            lines.push(
-                "`lo` is down, so that the pod's outbound connections are lost; `ip link set lo up`"
-                    .to_owned(),
-            );
+        let lo = self.routing.is_up("lo").map(|is_up| {
+            let line = "`lo` is down, so that the pod's outbound connections are lost; `ip link set lo up`";
+            (!is_up).then(|| line.to_owned())
+        });
+        for found in [lo, hindrance::marked_answers()] {
+            match found {
+                Ok(line) => lines.extend(line),
+                Err(e) if lines.is_empty() => return Err(hindrance::unknown(&e)),
+                Err(e) => lines.push(hindrance::unknown(&e)),
+            }
         }
         Ok(lines)
     }

@@ -10,7 +10,7 @@
 //! | a terminal verdict or target | before our rules in a legacy built-in chain, which is shared | our rules are not reached |
 //! | a policy `DROP` | of a chain of type nat at one of our hooks | it drops the packets that our chains do not redirect, or all |
 //! | a policy rule by `from`, `iif lo`, `ipproto tcp` | before ours | replies do not return to the proxy |
-//! | a sysctl that makes marks affect other lookups | TPROXY | marked packets are dropped, or replies are routed to `lo` |
+//! | a sysctl that makes marks affect other lookups | TPROXY, eBPF programs in a pod | marked packets are dropped, or replies are routed to `lo` |
 //!
 //! Both engines are searched, whichever has our rules: the kernel calls the chains of both. It calls chains with lower
 //! priorities first; of equal ones the chain that was registered last. The kernel does not report the time of
@@ -26,7 +26,7 @@ mod legacy;
 mod routing;
 mod tables;
 
-pub(super) use routing::{may_select, past};
+pub(super) use routing::{marked_answers, may_select, past};
 
 use super::engines;
 use super::scheme::Scheme;

@@ -132,12 +132,22 @@ fn sysctls(routing: &Routing) -> Result<Vec<String>> {
             found = Some(key);
         }
     }
+    let found = found.as_deref().map(lost);
+    Ok(found.into_iter().chain(marked_answers()?).collect())
+}
+
+fn lost(key: &str) -> String {
+    format!("sysctl net/{key} is on: inbound connections are lost; set it to 0")
+}
+
+/// Reports the sysctl with which a listener's answers have the mark of the client's packets. For answers to the mark of transparent
+/// interception our policy rule applies; eBPF programs in a pod let answers with ztunnel's mark pass uncaptured.
+///
+/// # Errors
+/// The sysctl cannot be read, and may be on.
+pub(in crate::redirection) fn marked_answers() -> Result<Option<String>> {
     let accept = "ipv4/tcp_fwmark_accept";
-    let accept = is_on(accept)?.then(|| accept.to_owned());
-    let line = |key| {
-        format!("sysctl net/{key} is on: inbound connections to the proxy are lost; set it to 0")
-    };
-    Ok(found.into_iter().chain(accept).map(line).collect())
+    Ok(is_on(accept)?.then(|| lost(accept)))
 }
 
 /// False for an interface that no longer exists.
