@@ -93,6 +93,7 @@ pub(super) fn verify(a: &VerifyArgs) -> Result<u8, Failure> {
     if ebpf::is_asked(a.desired.engine, &sandbox).map_err(Failure::unknown)? {
         return ebpf::verify(&redirect, &sandbox, a.desired.json);
     }
+    let programs = ebpf::beside(&sandbox)?;
     let inside = |visit: &Visit<'_>| {
         let asked = named(a.desired.engine, None);
         let engine = asked.map_or_else(|| visit.engine_to_try().map(|(engine, _)| engine), Ok);
@@ -102,7 +103,7 @@ pub(super) fn verify(a: &VerifyArgs) -> Result<u8, Failure> {
         let of_named = || asked.is_none().then(|| redirect.compile(engine));
         let found = visit.verify_either(&compiled, of_named);
         verified(
-            found.map_err(Failure::unknown)?,
+            (found.map_err(Failure::unknown)?, &programs),
             visit,
             engine,
             a.desired.json,

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use weir_ambient::{AMBIENT, Redirect};
-use weir_cni::redirection::Sandbox;
+use weir_cni::redirection::{Difference, Sandbox};
 use weir_core::sandboxes::host;
 use weir_core::settings::resolve;
 use weir_ebpf::show::Of;
@@ -79,7 +79,13 @@ pub(super) fn verify(redirect: &Redirect, sandbox: &Sandbox, as_json: bool) -> R
     let bpffs = bpffs().map_err(Failure::unknown)?;
     let node = node()?;
     let pod = Pod::in_sandbox(sandbox, &bpffs).beside(&node);
-    let left = lines(&pod.verify(redirect).map_err(Failure::unknown)?, &[""; 0]);
+    let left = pod.verify(redirect).map_err(Failure::unknown)?;
+    // The routing is compared above.
+    let mut rules = redirect
+        .remove_rules(sandbox, true)
+        .map_err(Failure::unknown)?;
+    rules.retain(|change| change.difference() == Difference::Unexpected);
+    let left = lines(&left, &rules);
     let warnings = match hindrances(redirect, sandbox) {
         Err(why) if left.is_empty() => return Err(Failure::unknown(why)),
         found => found.unwrap_or_else(|why| vec![why]),
@@ -150,12 +156,39 @@ pub(super) fn is_ebpf(
     })
 }
 
+/// What weir has of eBPF in a pod where netfilter rules capture: `weir apply` removes it.
+pub(super) fn beside(sandbox: &Sandbox) -> Result<Vec<String>, Failure> {
+    let found = if_pinned(sandbox, &root(), |pod| {
+        if !pod.has_pins()? {
+            return Ok(Vec::new());
+        }
+        let mut changes = pod.plan_removal()?;
+        changes.retain(is_of_ebpf_alone);
+        let object = |change: &Change| match change {
+            Change::Switch(name, on) => format!("net.ipv4.conf.lo.{name}={}", u8::from(!on)),
+            Change::Detach(..) => change.to_string().replacen("detach", "program", 1),
+            _ => change.to_string(),
+        };
+        Ok(match changes.is_empty() {
+            true => vec!["pins of eBPF without programs".to_owned()],
+            false => changes.iter().map(object).collect(),
+        })
+    });
+    let found: KernelResult<_> = found.and_then(Option::transpose);
+    Ok(found.map_err(Failure::unknown)?.unwrap_or_default())
+}
+
+/// False for the routing, which netfilter rules need, too.
+fn is_of_ebpf_alone(change: &Change) -> bool {
+    !matches!(change, Change::DeleteRoute(_) | Change::DeleteRule(_))
+}
+
 /// Detaches weir's programs but keeps the routing for netfilter rules, or for their removal.
 pub(super) fn hand_over(sandbox: &Sandbox, dry_run: bool) -> Result<Vec<Change>, Failure> {
     removed(sandbox, |pod| match dry_run {
         true => {
             let mut changes = pod.plan_removal().map_err(Failure::failed)?;
-            changes.retain(|c| !matches!(c, Change::DeleteRoute(_) | Change::DeleteRule(_)));
+            changes.retain(is_of_ebpf_alone);
             Ok(changes)
         }
         false => pod.hand_over().map_err(gone),

@@ -238,17 +238,18 @@ pub(super) fn sets(sets: &[Set]) -> Value {
 }
 
 /// A short diff for people.
-pub(super) fn differences(changes: &[Change], netns: &str) -> String {
-    let places = count(changes.len(), "place");
+pub(super) fn differences(changes: &[Change], programs: &[String], netns: &str) -> String {
+    let places = count(changes.len() + programs.len(), "place");
     let mut text = format!("drift: {netns} differs from what is desired in {places}\n");
-    for c in changes {
-        let sign = match c.difference() {
+    let changes = changes.iter().map(|c| (c.difference(), c.object()));
+    let programs = programs.iter().map(|p| (Difference::Unexpected, p.clone()));
+    for (difference, object) in changes.chain(programs) {
+        text += match difference {
             Difference::Missing => "- missing   ",
             Difference::Unexpected => "+ unexpected",
         };
-        text += sign;
         text += "  ";
-        push_line(&mut text, &c.object());
+        push_line(&mut text, &object);
     }
     text
 }

@@ -257,7 +257,7 @@ fn verify_in(a: &VerifyArgs, given: &Text, visit: &Visit<'_>) -> Result<u8, Fail
     let (compiled, engine) = redirect.compiled(&addresses)?;
     let found = visit.verify_either(&compiled, || redirect.other(engine));
     let found = found.map_err(Failure::unknown)?;
-    verified(found, visit, engine, a.desired.json)
+    verified((found, &[]), visit, engine, a.desired.json)
 }
 
 /// Prints the result of `verify` if no redirection is desired.
@@ -272,25 +272,27 @@ fn unexpected(left: &[Change], visit: &Visit<'_>, reason: &str, json: bool) -> R
             "redirected": true,
             "reason": reason,
             "verified": false,
-            "differences": differences(left),
+            "differences": differences(left, &[]),
         }))?,
         false => {
             eprintln!("weir: {reason}; `weir clean` removes what is there");
-            output::text(&output::differences(left, &netns))?
+            output::text(&output::differences(left, &[], &netns))?
         }
     };
     Ok(code::FAILED)
 }
 
-fn differences(changes: &[Change]) -> Vec<serde_json::Value> {
-    let one =
-        |c: &Change| json!({ "difference": c.difference().to_string(), "object": c.object() });
-    changes.iter().map(one).collect()
+fn differences(changes: &[Change], programs: &[String]) -> Vec<serde_json::Value> {
+    let one = |difference: Difference, object: &str| json!({ "difference": difference.to_string(), "object": object });
+    let changes = changes.iter().map(|c| one(c.difference(), &c.object()));
+    let programs = programs.iter().map(|p| one(Difference::Unexpected, p));
+    changes.chain(programs).collect()
 }
 
-/// Prints the result of `verify` and returns the exit code. Hindrances are not drift: `apply` does not change them.
+/// Prints the result of `verify` and returns the exit code. Hindrances are not drift: `apply` does not change them. `programs`: what
+/// weir has of eBPF beside the rules.
 pub(super) fn verified(
-    found: Vec<Change>,
+    (found, programs): (Vec<Change>, &[String]),
     visit: &Visit<'_>,
     engine: Engine,
     json: bool,
@@ -299,7 +301,8 @@ pub(super) fn verified(
     let (hindrances, changes): (Vec<Change>, Vec<Change>) =
         found.into_iter().partition(is_hindrance);
     let warnings: Vec<String> = hindrances.iter().map(Change::object).collect();
-    let is_good = changes.is_empty() && warnings.is_empty();
+    let is_in_sync = changes.is_empty() && programs.is_empty();
+    let is_good = is_in_sync && warnings.is_empty();
     let netns = visit.sandbox().netns().id();
     let is_lacking =
         // A blocked object is not simply missing: print the line that names the foreign object.
@@ -309,16 +312,17 @@ pub(super) fn verified(
             "netns": netns.to_string(),
             "engine": engine.to_string(),
             "verified": is_good,
-            "differences": differences(&changes),
+            "differences": differences(&changes, programs),
             "warnings": warnings,
         }))?;
-    } else if changes.is_empty() && !is_good {
+    } else if is_in_sync && !is_good {
         output::text(&conflict(netns))?;
-    } else if changes.is_empty() {
+    } else if is_in_sync {
         output::text(&format!(
             "verified: {netns} holds the redirection and nothing else of ours\n"
         ))?;
-    } else if changes.iter().all(is_lacking)
+    } else if programs.is_empty()
+        && changes.iter().all(is_lacking)
         && visit.plan_clean(None).map_err(Failure::unknown)?.is_empty()
     {
         output::text(&format!(
@@ -327,7 +331,7 @@ pub(super) fn verified(
             if changes.len() == 1 { "is" } else { "are" }
         ))?;
     } else {
-        output::text(&output::differences(&changes, &netns.to_string()))?;
+        output::text(&output::differences(&changes, programs, &netns.to_string()))?;
     }
     if !json {
         output::text(&warned(&warnings))?;

@@ -213,6 +213,14 @@ impl<'a> Pod<'a> {
         self.bpffs.has_folder(self.netns)
     }
 
+    /// Like [`Pod::is_present`], without the pins of a former namespace with the same inode.
+    ///
+    /// # Errors
+    /// The directories cannot be read.
+    pub fn has_pins(&self) -> Result<bool> {
+        Ok(!self.bpffs.folders(self.netns)?.is_empty())
+    }
+
     fn has_left(&self) -> Result<bool> {
         Ok(self.is_present()? || events::is_left(self.bpffs)?)
     }

@@ -5,7 +5,7 @@ use super::kernel::{capture_in, held_last, proof, unwatched};
 use super::settings::AmbientSettings;
 use crate::dataplane::ambient::Ambient;
 use crate::dataplane::programs::Programs;
-use crate::dataplane::{Spent, converge, remove};
+use crate::dataplane::{Spent, converge, remove, repair};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ use weir_core::pods::Pods;
 use weir_core::sandboxes::place::Processes;
 use weir_core::sandboxes::{Held, Sandboxes};
 use weir_drift::{Attached, Drift};
-use weir_ebpf::{Bpffs, Pod, if_pinned};
+use weir_ebpf::{Bpffs, Change, Pod, if_pinned};
 use weir_live::{Direction, Proof};
 use weir_reconcile::Uid;
 
@@ -174,10 +174,8 @@ impl ByPrograms {
         if let (Some(uid), Ok(links)) = (uid, pod.links()) {
             self.attached.put(uid, links);
         }
-        if !is_known {
-            // Removes rules written by an agent with another setting; not before the programs capture.
-            redirect.remove_rules(&held.sandbox, false).map_err(text)?;
-        }
+        // Removes rules written by an agent with another setting, or by `weir apply`; not before the programs capture.
+        let rules = redirect.remove_rules(&held.sandbox, false).map_err(text)?;
         let captured = Captured {
             engine: Some(By::Ebpf),
             hindered: hindered.or(blind),
@@ -187,32 +185,31 @@ impl ByPrograms {
         let summary = format!(
             "redirected by eBPF in {}: {}, verified",
             held.id(),
-            count(changes.len(), "change")
+            count(changes.len() + rules.len(), "change")
         );
-        Ok((
-            captured,
-            match (changes.first(), is_known) {
-                (None, _) => Outcome::Same,
-                (Some(_), false) => Outcome::Made { summary },
-                (Some(first), true) => Outcome::Healed(Repair {
-                    first: format!("weir would {first}"),
-                    differences: changes.len(),
-                    cause: Cause::Missing,
-                    summary,
-                }),
-            },
-        ))
+        let outcome = match (changes.first(), rules.is_empty(), is_known) {
+            (None, true, _) | (None, _, false) => Outcome::Same,
+            (Some(_), _, false) => Outcome::Made { summary },
+            (Some(first), _, true) => Outcome::Healed(Repair {
+                first: format!("weir would {first}"),
+                differences: changes.len() + rules.len(),
+                cause: Cause::Missing,
+                summary,
+            }),
+            (None, false, true) => Outcome::Healed(repair(&rules, summary)),
+        };
+        Ok((captured, outcome))
     }
 }
 
-/// Detaches the programs of an agent with `WEIR_AMBIENT_ENGINE=ebpf`; called after netfilter rules capture.
+/// Detaches the programs of an agent with `WEIR_AMBIENT_ENGINE=ebpf`, or of `weir apply`; called after netfilter rules capture.
 ///
 /// # Errors
 /// Programs are attached and cannot be detached.
-pub(super) fn hand_over(held: &Held, root: &Path) -> Result<(), String> {
+pub(super) fn hand_over(held: &Held, root: &Path) -> Result<Vec<Change>, String> {
     let detached = if_pinned(&held.sandbox, root, |pod| pod.hand_over());
     let detached = detached.and_then(Option::transpose);
-    detached.map(drop).map_err(text)
+    Ok(detached.map_err(text)?.unwrap_or_default())
 }
 
 #[cfg(test)]

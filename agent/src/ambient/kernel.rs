@@ -11,6 +11,7 @@ use weir_cni::compile::Engine;
 use weir_cni::plugin::Phase;
 use weir_cni::redirection::Visit;
 use weir_core::journal::ambient::By;
+use weir_core::journal::pod::{Cause, Repair};
 use weir_core::sandboxes::{Held, Sandboxes};
 use weir_drift::Drift;
 use weir_live::{Counted, DOCUMENTATION_V4, DOCUMENTATION_V6, Proof};
@@ -179,9 +180,10 @@ impl Kernel {
             hindered: Option::or(hindered, blind.clone()),
             ..Captured::at(Arc::clone(held), asked)
         };
-        if !is_known && !matches!(applied, Some(Err(_))) {
-            ebpf::hand_over(held, &self.bpffs)?;
-        }
+        let detached = match applied {
+            Some(Err(_)) => Vec::new(),
+            _ => ebpf::hand_over(held, &self.bpffs)?,
+        };
         match applied {
             None => {
                 if let (Some(Engine::Xtables), Some(uid)) = (observed.engine, &uid) {
@@ -190,7 +192,16 @@ impl Kernel {
                 let by_nft = observed.engine == Some(Engine::Nft);
                 let fingerprint = observed.fingerprint.filter(|_| by_nft);
                 let captured = captured(observed.engine, fingerprint, observed.hindered);
-                Ok((captured, Outcome::Same))
+                let outcome = match detached.first().filter(|_| is_known) {
+                    None => Outcome::Same,
+                    Some(first) => Outcome::Healed(Repair {
+                        first: format!("weir would {first}"),
+                        differences: detached.len(),
+                        cause: Cause::Changed,
+                        summary: format!("redirected by rules alone in {}, verified", held.id()),
+                    }),
+                };
+                Ok((captured, outcome))
             }
             Some(applied) => {
                 let applied = applied?;

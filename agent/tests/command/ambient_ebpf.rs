@@ -2,10 +2,12 @@
 // matrix: newest
 
 use crate::support::{Run, TempFile, inside, lo_up, path, weir_with};
+use weir_ambient::{PodOverrides, Redirect, Request};
 use weir_bpf::{
     Anchor, BPF_PROG_TYPE_SCHED_CLS, BPF_PROG_TYPE_XDP, BPF_TCX_EGRESS, BPF_TCX_INGRESS, BPF_XDP,
     Link, Program, attached, pin,
 };
+use weir_ebpf::{Bpffs, Pod};
 use weir_netlink::Netns;
 use weir_netlink::route::{Filter, FilterKind, Qdisc, Routing, TcHandle};
 use weir_testing::{BpfFs, lacks};
@@ -265,6 +267,100 @@ fn a_pod_may_disable_ipv6() {
     assert_eq!(clean.code, 0, "{clean:?}");
     let rules = inside(&scene.netns, "ip", &["-6", "rule"]);
     assert!(!rules.contains("0x111"), "{rules}");
+}
+
+/// Rules and programs in force at once break inbound connections. For every engine, what weir has of another one is drift.
+#[test]
+fn both_engines_in_force_are_drift_until_the_next_apply() {
+    let Some(scene) = Scene::new() else { return };
+    let bpffs = Bpffs::at(scene.mounted.path()).unwrap();
+    let text = std::fs::read_to_string(scene.request.path()).unwrap();
+    let config = Request::from_json(&text, "a request").unwrap().config;
+    let wanted = Redirect::new(config, &PodOverrides::default()).unwrap();
+    let own = Netns::current().unwrap();
+    // The library keeps rules, as a command that is killed in time.
+    let attach = || {
+        let pod = Pod::of(&scene.netns, &bpffs).unwrap();
+        pod.beside(&own).apply(&wanted).unwrap();
+    };
+    let has_rules = || {
+        let shown = scene.run(&["show", "--netns", &path(&scene.netns), "--engine", "nft"]);
+        let legacy = scene.run(&[
+            "show",
+            "--netns",
+            &path(&scene.netns),
+            "--engine",
+            "xtables",
+        ]);
+        (shown.stdout + &legacy.stdout).contains("15001")
+    };
+    let is_good = |engine: &str| {
+        let run = scene.ambient("verify", &["--engine", engine]);
+        assert_eq!(run.code, 0, "{engine}: {run:?}");
+    };
+    for (rules, name) in [("nft", "istio-ambient-nat"), ("xtables", "ISTIO_PRERT")] {
+        assert_eq!(scene.ambient("apply", &["--engine", rules]).code, 0);
+        is_good(rules);
+        attach();
+        assert!(has_rules() && !scene.show().is_empty());
+        for engine in ["auto", "ebpf", rules] {
+            let verify = scene.ambient("verify", &["--engine", engine]);
+            assert_eq!(verify.code, 1, "{rules} {engine}: {verify:?}");
+            let of_programs = "+ unexpected  program weir_";
+            let words = if engine == rules { of_programs } else { name };
+            let is_named = verify.stdout.contains(words);
+            assert!(
+                verify.stdout.starts_with("drift: ") && is_named,
+                "{rules} {engine}: {verify:?}"
+            );
+            let verify = scene.ambient("verify", &["--engine", engine, "--json"]);
+            let report: serde_json::Value = serde_json::from_str(&verify.stdout).expect("JSON");
+            assert_eq!((verify.code, &report["verified"]), (1, &false.into()));
+            let differences = report["differences"].as_array().expect("a list");
+            assert!(!differences.is_empty(), "{rules} {engine}: {report}");
+        }
+        assert_eq!(scene.ambient("apply", &["--engine", rules]).code, 0);
+        assert_eq!(scene.show(), "");
+        is_good(rules);
+        attach();
+        assert_eq!(scene.ambient("apply", &[]).code, 0);
+        assert!(!has_rules());
+        is_good("ebpf");
+        assert_eq!(scene.ambient("clean", &[]).code, 0);
+    }
+}
+
+/// Whatever a killed migration leaves, `verify` calls nothing good that the other engine captures, too.
+#[test]
+fn a_killed_migration_is_not_verified_as_good() {
+    let Some(scene) = Scene::new() else { return };
+    let netns = path(&scene.netns);
+    for milliseconds in [0, 2, 4, 6, 8, 10, 13, 17, 25] {
+        for (from, to) in [("ebpf", "nft"), ("nft", "ebpf")] {
+            assert_eq!(scene.ambient("apply", &["--engine", from]).code, 0);
+            let mut killed = std::process::Command::new(env!("CARGO_BIN_EXE_weir"))
+                .args(["apply", "ambient", "--config", scene.request.path()])
+                .args(["--netns", &netns, "--engine", to])
+                .env("WEIR_BPFFS", scene.mounted.path())
+                .stdout(std::process::Stdio::null())
+                .spawn()
+                .unwrap();
+            std::thread::sleep(std::time::Duration::from_millis(milliseconds));
+            let _ = killed.kill();
+            killed.wait().unwrap();
+            let has_rules = inside(&scene.netns, "nft", &["list", "ruleset"]).contains("15001");
+            let has_programs = !scene.show().is_empty();
+            for engine in ["auto", "ebpf", "nft"] {
+                let verify = scene.ambient("verify", &["--engine", engine]);
+                let is_mixed = has_rules && has_programs;
+                assert!(!is_mixed || verify.code == 1, "{from} {engine}: {verify:?}");
+            }
+            let apply = scene.ambient("apply", &["--engine", to]);
+            assert_eq!(apply.code, 0, "{apply:?}");
+            let verify = scene.ambient("verify", &["--engine", to]);
+            assert_eq!(verify.code, 0, "{verify:?}");
+        }
+    }
 }
 
 /// The listener's answers to ztunnel would have ztunnel's mark, and pass uncaptured.

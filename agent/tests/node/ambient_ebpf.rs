@@ -8,10 +8,13 @@ use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
+use weir_ambient::{Config, PodOverrides, Redirect};
 use weir_bpf::{
     Anchor, BPF_PROG_TYPE_SCHED_CLS, BPF_TCX_INGRESS, Link, Pinned, Program, attached, open_pin,
 };
-use weir_ebpf::Bpffs;
+use weir_cni::compile::Engine;
+use weir_cni::redirection::{Desired, Sandbox as Redirected};
+use weir_ebpf::{Bpffs, Pod};
 use weir_netlink::Netns;
 use weir_netlink::route::{Route, Routing};
 use weir_testing::{BpfFs, Ends, lacks};
@@ -115,6 +118,53 @@ fn by_ebpf_a_pod_joins_is_healed_is_switched_and_leaves() {
     scene.server.put(labelled("none"));
     agent.until("it has left", || {
         shown().programs.is_empty() && has_no_rules(&sandbox)
+    });
+}
+
+/// Another writer than the agent, such as `weir apply` with another engine, adds what captures beside it: this breaks inbound connections.
+#[test]
+fn by_ebpf_what_captures_beside_the_agent_goes() {
+    let Some(mounted) = mount() else { return };
+    let Some(sandbox) = Sandbox::of("both") else {
+        return;
+    };
+    let scene = Scene::new();
+    scene.put("both", &sandbox);
+    let routing = Routing::open_in(sandbox.netns()).unwrap();
+    routing.add_veth("eth0", "veth0", &scene.host).unwrap();
+    let root = ("WEIR_BPFFS", mounted.path().to_str().unwrap());
+    let interval = ("WEIR_VERIFY_INTERVAL", "1");
+    let bpffs = Bpffs::at(mounted.path()).unwrap();
+    let has_programs = || {
+        let shown = weir_ebpf::show::read(sandbox.netns(), Some(&bpffs)).unwrap();
+        !shown.programs.is_empty()
+    };
+    // As the agent's settings.
+    let config = Config {
+        enable_ipv6: true,
+        redirect_dns: true,
+        ..Config::default()
+    };
+    let wanted = Redirect::new(config, &PodOverrides::default()).unwrap();
+    let agent = scene.start(&[("WEIR_AMBIENT_ENGINE", "ebpf"), root, interval]);
+    let ztunnel = scene.ztunnel();
+    agent.until("enrolled", || states(&agent, "enrolled") == 1);
+    let pod = Redirected::of(sandbox.netns().try_clone().unwrap()).unwrap();
+    pod.apply(&wanted.compile(Engine::Nft)).unwrap();
+    let is_alone = || has_programs() && !sandbox.rules().contains("istio");
+    agent.until("programs alone", is_alone);
+    agent.until("told", || agent.log().contains("istio-ambient-nat"));
+    drop((agent, ztunnel));
+
+    let agent = scene.start(&[root, interval]);
+    let _ztunnel = scene.ztunnel();
+    agent.until("rules alone", || !has_programs() && is_captured(&sandbox));
+    agent.until("enrolled", || states(&agent, "enrolled") == 1);
+    let pod = Pod::of(sandbox.netns(), &bpffs).unwrap();
+    pod.apply(&wanted).unwrap();
+    sandbox.tool("nft", &["flush", "ruleset"]);
+    agent.until("rules alone again", || {
+        !has_programs() && is_captured(&sandbox)
     });
 }
 
