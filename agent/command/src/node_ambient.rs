@@ -4,7 +4,7 @@
 
 use super::ambient_ebpf::{bpffs, is_ebpf, refuse_elsewhere};
 use super::args::{EngineArg, namespace as at};
-use super::failure::{Failure, code};
+use super::failure::{Failure, code, warn};
 use super::output::{self, push_line};
 use super::source::{DESCRIPTION, name, named, read};
 use clap::Args;
@@ -89,7 +89,15 @@ pub struct DemoArgs {
 pub(super) fn plan(a: &NodeAmbientArgs) -> Result<u8, Failure> {
     match compared(a, Failure::failed)? {
         Compared::Programs(change) => programs_shown(&change, a.json, "would be changed"),
-        Compared::Rules(change) => shown(&change, a.json, "would be changed"),
+        Compared::Rules(change, replaces) => {
+            let replaces = replaces.unwrap_or_else(|e| {
+                warn(format_args!(
+                    "whether programs capture, too, is not known: {e}"
+                ));
+                false
+            });
+            shown(&change, replaces, a.json, "would be changed")
+        }
     }
 }
 
@@ -105,10 +113,11 @@ pub(super) fn verify(a: &NodeAmbientArgs) -> Result<u8, Failure> {
             let written = programs_shown(&change, a.json, "differs")?;
             Ok(written.max(ending(change.is_empty() && change.collisions.is_empty())))
         }
-        Compared::Rules(change) => {
-            let written = shown(&change, a.json, "differs")?;
+        Compared::Rules(change, replaces) => {
+            let replaces = replaces.map_err(Failure::unknown)?;
+            let written = shown(&change, replaces, a.json, "differs")?;
             let bypasses = change.collisions.iter().any(|c| c.bypasses);
-            Ok(written.max(ending(change.is_empty() && !bypasses)))
+            Ok(written.max(ending(change.is_empty() && !replaces && !bypasses)))
         }
     }
 }
@@ -125,9 +134,9 @@ pub(super) fn apply(a: &NodeAmbientApplyArgs) -> Result<u8, Failure> {
         let change = ebpf::apply(&config, &netns, &bpffs).map_err(Failure::failed)?;
         return programs_shown(&change, a.about.json, "changed");
     }
-    let change = apply_instead(&config, &netns, (engine, a.force), &root());
-    let change = change.map_err(Failure::failed)?;
-    shown(&change, a.about.json, "changed")
+    let applied = apply_instead(&config, &netns, (engine, a.force), &root());
+    let (change, replaces) = applied.map_err(Failure::failed)?;
+    shown(&change, replaces, a.about.json, "changed")
 }
 
 /// `weir demo`
@@ -212,7 +221,8 @@ fn is_by_programs(engine: EngineArg, netns: &Netns) -> weir_netlink::Result<bool
 
 /// Differences between the node and the configuration.
 enum Compared {
-    Rules(Box<Change>),
+    /// And whether programs capture, too.
+    Rules(Box<Change>, weir_netlink::Result<bool>),
     Programs(Box<ebpf::Change>),
 }
 
@@ -228,7 +238,8 @@ fn compared(
         return Ok(Compared::Programs(Box::new(change)));
     }
     let change = weir_node_ambient::compare(&config, &netns, engine).map_err(fail)?;
-    Ok(Compared::Rules(Box::new(change)))
+    let replaces = ebpf::is_pinned(&netns, &root(), &config);
+    Ok(Compared::Rules(Box::new(change), replaces))
 }
 
 fn programs_shown(change: &ebpf::Change, is_json: bool, verb: &str) -> Result<u8, Failure> {
@@ -283,7 +294,7 @@ fn state_of(proxy: Option<&str>, is_capturing: bool) -> String {
     }
 }
 
-fn shown(change: &Change, is_json: bool, verb: &str) -> Result<u8, Failure> {
+fn shown(change: &Change, replaces: bool, is_json: bool, verb: &str) -> Result<u8, Failure> {
     let node = &change.node;
     let proxy = node.place.as_ref().map(|place| place.proxy.uid.as_str());
     if is_json {
@@ -299,6 +310,7 @@ fn shown(change: &Change, is_json: bool, verb: &str) -> Result<u8, Failure> {
             "engine": change.engine.to_string(),
             "host": lines(&change.host),
             "proxy_namespace": lines(&change.proxy),
+            "replaces_programs": replaces,
             "collisions": lines_of(&change.collisions),
         }));
     }
@@ -318,7 +330,10 @@ fn shown(change: &Change, is_json: bool, verb: &str) -> Result<u8, Failure> {
             }
         }
     }
-    if change.is_empty() {
+    if replaces {
+        text.push_str("node: detach programs that capture instead\n");
+    }
+    if change.is_empty() && !replaces {
         text.push_str(&format!("nothing {verb}\n"));
     }
     output::text(&text)

@@ -208,6 +208,23 @@ fn pinned(host: &Netns, root: &Path, config: Option<&Config>) -> Result<Option<B
     Ok(is_present.then_some(bpffs))
 }
 
+/// True if programs are pinned in this directory for the node or a configured proxy: beside rules, they capture, too.
+///
+/// # Errors
+/// The pins cannot be read, or a proxy's namespace cannot be opened.
+pub fn is_pinned(host: &Netns, root: &Path, config: &Config) -> Result<bool> {
+    let Some(bpffs) = Bpffs::if_mounted(root)? else {
+        return Ok(false);
+    };
+    let (proxies, opened) = namespaces(Some(config));
+    for netns in std::iter::once(host).chain(&proxies) {
+        if Programs::of(netns, &bpffs).is_in_use()? {
+            return Ok(true);
+        }
+    }
+    opened.map(|()| false)
+}
+
 /// Returns the values of the node's sysctls from before the programs pinned in this directory changed them, for
 /// [`Config::sysctls`]: rules that replace the programs find the changed values.
 ///

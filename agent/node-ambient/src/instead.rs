@@ -9,7 +9,8 @@ use weir_cni::compile::Engine;
 use weir_ebpf::Lock;
 use weir_netlink::{Netns, Result};
 
-/// Applies the configuration by rules ([`apply`](crate::apply())), then detaches the programs pinned in `root`.
+/// Applies the configuration by rules ([`apply`](crate::apply())), then detaches the programs pinned in `root`. The second
+/// value is true if there were some.
 ///
 /// # Errors
 /// Those of [`apply`](crate::apply()); or the programs cannot be detached, and the rules are in force.
@@ -18,16 +19,17 @@ pub fn apply_instead(
     host: &Netns,
     (engine, force): (Option<Engine>, bool),
     root: &Path,
-) -> Result<Change> {
+) -> Result<(Change, bool)> {
     let _lock = Lock::of_netns(host)?;
     let mut config = config.clone();
     config.sysctls.extend(sysctls_before(host, root)?);
     let change = apply_locked(&config, host, engine, force)?;
-    if detach_pinned(host, root, Some(&config))?.is_some() {
+    let replaces = detach_pinned(host, root, Some(&config))?.is_some();
+    if replaces {
         // Programs and rules share a route and a policy rule in the proxy's namespace, which detaching removed.
         apply_locked(&config, host, engine, force)?;
     }
-    Ok(change)
+    Ok((change, replaces))
 }
 
 /// Detaches the programs pinned in `root` and removes the rules. Returns the results of both: a failure to remove one does not prevent

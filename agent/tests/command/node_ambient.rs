@@ -3,8 +3,10 @@
 
 use crate::support::{Run, TempFile, path, weir, weir_with};
 use serde_json::Value;
+use weir_cni::compile::Engine;
 use weir_netlink::Netns;
 use weir_netlink::route::{AddressFamily, PolicyRule, Route, Routing};
+use weir_node_ambient::Config;
 
 #[test]
 fn collisions_are_shown_first_and_refused_without_force() {
@@ -124,6 +126,48 @@ fn programs_instead_of_rules() {
     assert_eq!(run("verify", &config, &["--engine", "ebpf"]).code, 0);
     assert_eq!(run("clean", &config, &[]).code, 0);
     assert_eq!(folders().count(), 0);
+}
+
+/// A killed change of the engine leaves both.
+// matrix: newest
+#[test]
+fn programs_beside_rules_are_a_difference() {
+    let netns = pod_or_skip!();
+    let Some(mounted) = weir_testing::BpfFs::mount() else {
+        return;
+    };
+    let text = r#"{"host_addresses": ["192.0.2.7"], "dns_capture": true}"#;
+    let config = TempFile::new(text);
+    let run = |verb: &str, more: &[&str]| -> Run {
+        let place = path(&netns);
+        let args = [verb, "node-ambient", "--config", config.path()];
+        let args = [&args[..], &["--host-netns", &place], more].concat();
+        weir_with(&args, &[("WEIR_BPFFS", mounted.path().to_str().unwrap())])
+    };
+    assert_eq!(run("apply", &["--engine", "ebpf"]).code, 0);
+    // The library keeps the programs.
+    let known = Config::from_json(text, "a node").unwrap();
+    weir_node_ambient::apply(&known, &netns, Some(Engine::Nft), false).unwrap();
+    for engine in ["ebpf", "auto"] {
+        let verified = run("verify", &["--engine", engine]);
+        assert_eq!(verified.code, 1, "{verified:?}");
+        assert!(verified.stdout.contains("remove rules"), "{verified:?}");
+    }
+    let verified = run("verify", &["--engine", "nft"]);
+    assert_eq!(verified.code, 1, "{verified:?}");
+    assert!(verified.stdout.contains("detach programs"), "{verified:?}");
+    let verified = run("verify", &["--engine", "nft", "--json"]);
+    let shown: Value = serde_json::from_str(&verified.stdout).unwrap();
+    assert_eq!(
+        (verified.code, &shown["replaces_programs"]),
+        (1, &true.into())
+    );
+    let applied = run("apply", &["--engine", "nft"]);
+    assert_eq!(applied.code, 0, "{applied:?}");
+    let verified = run("verify", &["--engine", "nft"]);
+    assert_eq!(verified.code, 0, "{verified:?}");
+    assert!(verified.stdout.contains("nothing differs"), "{verified:?}");
+    assert_eq!(run("clean", &[]).code, 0);
 }
 
 /// The configuration of a node with a proxy in the namespace `proxy`, with a link to it.
@@ -287,6 +331,7 @@ fn an_engine_is_not_chosen_where_programs_cannot_be_looked_for() {
     assert_eq!(rules(), before);
     let planned = run("plan", &["--engine", "nft"]);
     assert!(planned.code == 0 || planned.stderr.contains("not supported"));
+    assert_eq!(run("verify", &["--engine", "nft"]).code, 3);
 }
 
 /// Each engine changes sysctls that the previous engine had changed: `clean` restores the values from before both.

@@ -137,7 +137,8 @@ impl AtNode {
             ));
         }
         let root = &self.0.places.bpffs;
-        let written = apply_instead(&asked, &host, (engine, false), root).map_err(text)?;
+        let written = apply_instead(&asked, &host, (engine, false), root);
+        let (written, _) = written.map_err(text)?;
         let left = compare()?;
         if let Some(first) = left.host.first().or(left.proxy.first()) {
             return Err(format!("after it was written, weir would still {first}"));
