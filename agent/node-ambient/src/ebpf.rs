@@ -177,11 +177,7 @@ pub fn remove_pinned(
     root: &Path,
     config: Option<&Config>,
 ) -> Result<Option<Vec<String>>> {
-    let Some(bpffs) = pinned(host, root, config)? else {
-        return Ok(None);
-    };
-    let changes = remove(host, &bpffs, config)?;
-    Ok(Some(changes.iter().map(ToString::to_string).collect()))
+    pinned(remove, host, root, config)
 }
 
 /// Like [`remove_pinned`], for a caller that holds the lock.
@@ -190,22 +186,26 @@ pub(crate) fn detach_pinned(
     root: &Path,
     config: Option<&Config>,
 ) -> Result<Option<Vec<String>>> {
-    let Some(bpffs) = pinned(host, root, config)? else {
-        return Ok(None);
-    };
-    let changes = detach(host, &bpffs, config)?;
-    Ok(Some(changes.iter().map(ToString::to_string).collect()))
+    pinned(detach, host, root, config)
 }
 
-/// Returns the file system if something is pinned in it for the node or a configured proxy.
-fn pinned(host: &Netns, root: &Path, config: Option<&Config>) -> Result<Option<Bpffs>> {
+/// Takes what is pinned in this directory away, by one of the two ways above; `None`: nothing is pinned.
+fn pinned(
+    by: fn(&Netns, &Bpffs, Option<&Config>) -> Result<Vec<weir_ebpf::node::Change>>,
+    host: &Netns,
+    root: &Path,
+    config: Option<&Config>,
+) -> Result<Option<Vec<String>>> {
     let proxies = config.into_iter().flat_map(|c| &c.proxies);
     let proxies = proxies.map(|proxy| proxy.netns.as_path());
     let Some(bpffs) = Bpffs::if_mounted(root)? else {
         return Ok(None);
     };
-    let is_present = Programs::of(host, &bpffs).is_present(proxies)?;
-    Ok(is_present.then_some(bpffs))
+    if !Programs::of(host, &bpffs).is_present(proxies)? {
+        return Ok(None);
+    }
+    let changes = by(host, &bpffs, config)?;
+    Ok(Some(changes.iter().map(ToString::to_string).collect()))
 }
 
 /// True if programs are pinned in this directory for the node or a configured proxy: beside rules, they capture, too.
