@@ -148,16 +148,17 @@ fn tables(a: &RestoreArgs, netns: &Netns, script: &Script) -> Result<Report, Fai
 fn sets(a: &RestoreArgs, netns: &Netns, text: &str) -> Result<Report, Failure> {
     // Existing sets, which the text may name without creating them.
     let known = Sandbox::show_set_headers(netns).map_err(Failure::failed)?;
-    let statements = ipset::restore::check(text, known.clone())
+    let checked = ipset::restore::check(text, known)
         .map_err(|e| Failure::usage(format!("{e}; nothing was changed")))?;
+    let statements = checked.statements();
     let mut fields = json!({ "statements": statements });
     let mut untold = Vec::new();
     if a.test {
-        untold = trial::sets(netns, text, known)?;
+        untold = trial::sets(netns, &checked)?;
     } else {
         let done = netns.run(|| {
             let mut engine = ipset::IpsetEngine::open().map_err(Failure::failed)?;
-            let done = engine.restore(text, Existing::Refuse);
+            let done = engine.restore_checked(&checked, Existing::Refuse);
             done.map_err(|e| Failure::failed(place(e)))
         });
         let done = done.map_err(Failure::failed)??;

@@ -2,7 +2,7 @@
 
 use super::failure::Failure;
 use std::collections::BTreeSet;
-use weir_netfilter::ipset::{self, Header};
+use weir_netfilter::ipset::{self, restore::Checked};
 use weir_netfilter::probe::{self, Answer};
 use weir_netfilter::xtables::{self, Script, XtFamily};
 use weir_netlink::Netns;
@@ -47,25 +47,14 @@ const ENTRIES: &str = "entries and sets that exist, are absent, or find no room:
                        was done before stays in force";
 
 /// Checks a text of `ipset restore`: the types and options of the sets that it creates.
-pub(super) fn sets(netns: &Netns, text: &str, known: Vec<Header>) -> Result<Untold, Failure> {
-    let mut parser = ipset::restore::Parser::new(known);
-    let (mut created, mut is_empty) = (Vec::new(), true);
-    for (n, line) in text.lines().enumerate() {
-        // The caller has already checked the text.
-        if let Ok(Some(statement)) = parser.line(line) {
-            is_empty = false;
-            if let ipset::restore::Command::Create(header) = statement.command {
-                created.push((n + 1, header));
-            }
-        }
-    }
+pub(super) fn sets(netns: &Netns, text: &Checked<'_>) -> Result<Untold, Failure> {
     let kernel = probe::RunningKernel::read();
     let (mut lacking, mut untold) = (Vec::new(), BTreeSet::new());
-    if !is_empty {
+    if text.statements() > 0 {
         untold.insert(ENTRIES.to_owned());
     }
     let asked = netns.run(|| {
-        for (line, header) in &created {
+        for (line, header) in text.created() {
             let kind = header.kind.name();
             if let Some(Answer::Unknown(why)) = probe::ipset::guard(&kernel, kind) {
                 untold.insert(format!("set type {kind}: {why}"));

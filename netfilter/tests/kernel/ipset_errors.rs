@@ -12,7 +12,9 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::rc::Rc;
 use std::time::Duration;
-use weir_netfilter::ipset::{Entry, Existing, Header, IpsetEngine, Key, SetFamily, SetType, error};
+use weir_netfilter::ipset::{
+    Entry, Existing, Header, IpsetEngine, Key, SetFamily, SetType, error, restore,
+};
 use weir_netlink::message::Netfilter;
 use weir_netlink::nfnetlink::Socket;
 use weir_netlink::{Error, ErrorKind, InForce, NetlinkSocket, Transport};
@@ -474,8 +476,8 @@ fn a_restore_is_carried_out_whole_or_names_the_line() {
         "create a hash:ip -exist\nadd a 10.0.0.1 -exist\n-! add a 10.0.0.2\n",
     )
     .unwrap();
-    let error = engine(&ns, |e| e.check(bad)).unwrap_err();
-    assert!(error.to_string().contains("column 7"), "{error}");
+    let error = restore::check(bad, Vec::new()).unwrap_err();
+    assert_eq!(error.column, 7, "{error}");
     our_load(
         &ns,
         "flush a\nrename a b\ncreate c hash:ip\nswap b c\ndel b 1.1.1.1 -exist\ndestroy\n",

@@ -26,5 +26,5 @@ pub(super) fn list(input: &[u8]) {
 pub(super) fn restore(input: &[u8]) {
     let input = text(input);
     drop(parser::parse(&input, []));
-    drop(parser::check(&input, []));
+    drop(parser::check(&input, Vec::new()));
 }

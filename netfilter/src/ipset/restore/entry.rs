@@ -2,7 +2,7 @@
 
 use super::command::{checked, need};
 use super::options::{TIMEOUT_MAX, number, once, part_number};
-use super::range::{address, addresses, networks, pairs, port_range, ports};
+use super::range::{address, addresses, networks, port_range, ports, product};
 use super::token::Token;
 use super::{Wrong, wrong};
 use crate::ipset::model::{Counters, Dimension, Entry, Header, Key, KeyPart, SetType};
@@ -48,7 +48,7 @@ fn products(
     dimensions: &[Dimension],
 ) -> Result<Vec<Vec<KeyPart>>, Wrong> {
     let mut words = token.text.split(',');
-    let mut all: Vec<Vec<KeyPart>> = vec![Vec::new()];
+    let mut parts: Vec<Vec<KeyPart>> = Vec::with_capacity(dimensions.len());
     for (number, dimension) in dimensions.iter().enumerate() {
         let word = words.next().unwrap_or_default();
         let some: Vec<KeyPart> = match dimension {
@@ -77,14 +77,9 @@ fn products(
                 return wrong(token, "this type has other entries");
             }
         };
-        let both = pairs(token, &all, &some)?;
-        let join = |(mut parts, part): (Vec<KeyPart>, KeyPart)| {
-            parts.push(part);
-            parts
-        };
-        all = both.into_iter().map(join).collect();
+        parts.push(some);
     }
-    Ok(all)
+    product(token, parts)
 }
 
 /// `NAME` or `physdev:NAME`

@@ -191,17 +191,52 @@ pub fn parse(
         .collect()
 }
 
-/// As [`parse`], without keeping the result: returns the number of statements.
+/// A text without syntax errors, and the sets that it was parsed for. It is parsed again when it is executed: the statements of a large
+/// text would occupy many times its memory.
+#[derive(Clone, Debug)]
+pub struct Checked<'a> {
+    text: &'a str,
+    known: Vec<Header>,
+    statements: usize,
+    created: Vec<(usize, Header)>,
+}
+
+impl Checked<'_> {
+    /// The number of lines with a command.
+    #[must_use]
+    pub fn statements(&self) -> usize {
+        self.statements
+    }
+
+    /// The sets that it creates, with their lines.
+    #[must_use]
+    pub fn created(&self) -> &[(usize, Header)] {
+        &self.created
+    }
+}
+
+/// As [`parse`], without keeping the statements; for [`IpsetEngine::restore_checked`](super::IpsetEngine::restore_checked).
 ///
 /// # Errors
 /// As [`parse`].
-pub fn check(text: &str, known: impl IntoIterator<Item = Header>) -> Result<usize, ParseError> {
-    let mut parser = Parser::new(known);
-    let mut count = 0;
+pub fn check(text: &str, known: Vec<Header>) -> Result<Checked<'_>, ParseError> {
+    let mut parser = Parser::new(known.iter().cloned());
+    let (mut statements, mut created) = (0, Vec::new());
     for line in text.lines() {
-        count += usize::from(parser.line(line)?.is_some());
+        let Some(statement) = parser.line(line)? else {
+            continue;
+        };
+        statements += 1;
+        if let Command::Create(header) = statement.command {
+            created.push((statement.line, *header));
+        }
     }
-    Ok(count)
+    Ok(Checked {
+        text,
+        known,
+        statements,
+        created,
+    })
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use super::options::part_number;
 use super::token::Token;
 use super::{Wrong, wrong};
-use crate::ipset::model::{Header, ProtoPort, SetFamily, SetType};
+use crate::ipset::model::{Header, KeyPart, ProtoPort, SetFamily, SetType};
 use crate::ipset::proto;
 use crate::ipset::raw::{
     IPPROTO_ICMP, IPPROTO_ICMPV6, IPPROTO_SCTP, IPPROTO_TCP, IPPROTO_UDP, IPPROTO_UDPLITE,
@@ -110,6 +110,9 @@ pub(super) fn addresses(h: &Header, token: &Token<'_>, text: &str) -> Result<Vec
         // Entries are added one by one, so those before the first refused one would remain.
         let why = format!("{text} is outside of the set's range {a}-{b}");
         return wrong(token, why);
+    }
+    if from == to && h.netmask.is_none() && h.bitmask.is_none() {
+        return Ok(vec![from]);
     }
     match (from, to) {
         (IpAddr::V4(from), IpAddr::V4(to)) => {
@@ -239,20 +242,24 @@ pub(super) fn ports(
     }
 }
 
-/// All pairs of both lists; an error if there are more than [`MANY`].
-pub(super) fn pairs<A: Clone, B: Clone>(
+/// Every combination of one value for each part; an error if there are more than [`MANY`].
+pub(super) fn product(
     token: &Token<'_>,
-    first: &[A],
-    second: &[B],
-) -> Result<Vec<(A, B)>, Wrong> {
-    if first.len().saturating_mul(second.len()) > MANY {
-        return too_many(token);
+    parts: Vec<Vec<KeyPart>>,
+) -> Result<Vec<Vec<KeyPart>>, Wrong> {
+    let count = parts.iter().map(Vec::len);
+    match count.fold(1, usize::saturating_mul) {
+        1 => return Ok(vec![parts.into_iter().flatten().collect()]),
+        n if n > MANY => return too_many(token),
+        _ => {}
     }
-    let with = |a: &A| {
-        second
-            .iter()
-            .map(|b| (a.clone(), b.clone()))
-            .collect::<Vec<_>>()
-    };
-    Ok(first.iter().flat_map(with).collect())
+    let mut all: Vec<Vec<KeyPart>> = vec![Vec::new()];
+    for some in parts {
+        let with = |key: &Vec<KeyPart>| -> Vec<_> {
+            let one = |part: &KeyPart| [key.as_slice(), std::slice::from_ref(part)].concat();
+            some.iter().map(one).collect()
+        };
+        all = all.iter().flat_map(with).collect();
+    }
+    Ok(all)
 }

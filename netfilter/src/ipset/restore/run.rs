@@ -1,8 +1,8 @@
 //! Executes a parsed text.
 
-use super::{Command, ParseError, Parser, Statement, check};
+use super::{Checked, Command, ParseError, Parser, Statement, check};
 use crate::ipset::engine::{Existing, IpsetEngine, Pipeline};
-use crate::ipset::model::{Entry, Header};
+use crate::ipset::model::Entry;
 use crate::ipset::raw;
 use weir_netlink::{Error, InForce, Result, Transport};
 
@@ -32,29 +32,31 @@ impl<T: Transport> IpsetEngine<T> {
     /// preceding lines are in force; a part of the line itself may be in force, for example some addresses of a range, or all of it
     /// if only the answer is missing. [`Error::in_force`] is `No` if nothing was changed, and `Unknown` otherwise.
     pub fn restore(&mut self, text: &str, existing: Existing) -> Result<Restored> {
-        let known = self.known()?;
-        let statements = check(text, known.clone()).map_err(|e| not_understood(&e))?;
+        let known = self.headers(None)?.into_iter().map(|l| l.set.header);
+        let checked = check(text, known.collect()).map_err(|e| not_understood(&e))?;
+        self.restore_checked(&checked, existing)
+    }
+
+    /// As [`Self::restore`], for a text that was checked.
+    ///
+    /// # Errors
+    /// The kernel refused a line, as for [`Self::restore`].
+    pub fn restore_checked(&mut self, text: &Checked<'_>, existing: Existing) -> Result<Restored> {
         let entries = self
-            .carry_out_all(text, known, existing)
+            .carry_out_all(text, existing)
             .map_err(|e| e.with_in_force(InForce::Unknown))?;
         Ok(Restored {
-            statements,
+            statements: text.statements,
             entries,
         })
     }
 
     /// Executes all lines, and returns the number of entries that were added and deleted.
-    fn carry_out_all(
-        &mut self,
-        text: &str,
-        known: Vec<Header>,
-        existing: Existing,
-    ) -> Result<usize> {
+    fn carry_out_all(&mut self, checked: &Checked<'_>, existing: Existing) -> Result<usize> {
         let mut changed = 0;
-        // Parsing again avoids keeping the statements of a large text in memory.
-        let mut parser = Parser::new(known);
+        let mut parser = Parser::new(checked.known.iter().cloned());
         let mut pipeline: Option<Pipeline<T, Entry>> = None;
-        for line in text.lines() {
+        for line in checked.text.lines() {
             let Some(s) = parser.line(line).map_err(|e| not_understood(&e))? else {
                 continue;
             };
@@ -94,23 +96,6 @@ impl<T: Transport> IpsetEngine<T> {
         }
         pipeline.map_or(Ok(()), |mut p| p.finish(self))?;
         Ok(changed)
-    }
-
-    /// `weir restore --test`: parses a text without executing it, and returns the number of statements.
-    ///
-    /// # Errors
-    /// A syntax error, or the existing sets cannot be read.
-    pub fn check(&mut self, text: &str) -> Result<usize> {
-        let known = self.known()?;
-        check(text, known).map_err(|e| not_understood(&e))
-    }
-
-    fn known(&mut self) -> Result<Vec<Header>> {
-        Ok(self
-            .headers(None)?
-            .into_iter()
-            .map(|l| l.set.header)
-            .collect())
     }
 
     fn feed(

@@ -37,13 +37,14 @@ fn word(text: &str, column: usize) -> Result<(Token<'_>, &str), Wrong> {
     let mut is_quoted = false;
     let mut is_bare = true;
     let mut end = text.len();
-    for (i, c) in text.char_indices() {
-        match c {
-            '"' => {
+    // These characters are ASCII, and no byte of another character equals one of them.
+    for (i, byte) in text.bytes().enumerate() {
+        match byte {
+            b'"' => {
                 is_quoted = !is_quoted;
                 is_bare = false;
             }
-            ' ' | '\t' | '\r' if !is_quoted => {
+            b' ' | b'\t' | b'\r' if !is_quoted => {
                 end = i;
                 break;
             }
