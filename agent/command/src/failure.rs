@@ -1,5 +1,6 @@
 //! Failures of commands, with their exit codes.
 
+use std::borrow::Cow;
 use std::fmt;
 use weir_cni::log::is_deceptive;
 
@@ -83,23 +84,31 @@ pub fn warn(text: impl fmt::Display) {
 
 /// Returns the text as one line in which a terminal obeys nothing: it may have names and comments that another program gave to
 /// rules. Line breaks become spaces, other [deceptive](is_deceptive) characters are escaped.
-pub fn one_line(text: &str) -> String {
-    let shown = text.chars().map(|c| match c {
-        '\n' => " ".to_owned(),
-        c if is_deceptive(c) => c.escape_default().to_string(),
-        c => c.to_string(),
-    });
-    shown.collect()
+pub fn one_line(text: &str) -> Cow<'_, str> {
+    escaped(text, is_deceptive, Some(' '))
 }
 
 /// Escapes control characters, which may come from a file and which a terminal would interpret.
-fn plain(message: &str) -> String {
-    let is_obeyed = |c: char| c.is_control() && !matches!(c, '\n' | '\t');
-    let escaped = message.chars().map(|c| match is_obeyed(c) {
-        true => c.escape_default().to_string(),
-        false => c.to_string(),
-    });
-    escaped.collect()
+fn plain(message: &str) -> Cow<'_, str> {
+    let is_obeyed = |c: char| c.is_control() && c != '\t';
+    escaped(message, is_obeyed, None)
+}
+
+/// Escapes these characters. Line breaks are kept, or replaced.
+fn escaped(text: &str, is_bad: fn(char) -> bool, line_break: Option<char>) -> Cow<'_, str> {
+    // Nearly every text: a report has hundreds of lines.
+    if text.bytes().all(|b| matches!(b, b' '..=b'~')) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '\n' => shown.push(line_break.unwrap_or(c)),
+            c if is_bad(c) => shown.extend(c.escape_default()),
+            c => shown.push(c),
+        }
+    }
+    shown.into()
 }
 
 #[cfg(test)]

@@ -38,13 +38,16 @@ pub(super) struct Keeper {
     pub(super) drifted: Drifted,
     pub(super) drift: Drift,
     pub(super) journal: Journal,
-    pub(super) memory: BTreeMap<Uid, Memory>,
+    /// Boxed: the state of a pod is taken out while it is changed.
+    pub(super) memory: BTreeMap<Uid, Box<Memory>>,
     /// The Kubernetes namespaces of pods, as last seen.
     pub(super) namespaces: BTreeMap<String, Arc<NamespaceView>>,
     /// The pods that existed before this agent are known.
     pub(super) began: bool,
     /// The newest connection of the proxy when changes were last collected.
     pub(super) proxy: Option<u64>,
+    /// The removal of what captured for an agent with another setting was started.
+    pub(super) all_captured: bool,
 }
 
 /// The result of a job.
@@ -65,7 +68,7 @@ impl Keeper {
         let inherited = was_there || (is_new && self.is_handed_over(&view));
         if is_new {
             let memory = Memory::new(Arc::clone(&view));
-            self.memory.insert(view.uid().into(), memory);
+            self.memory.insert(view.uid().into(), memory.into());
         }
         let Some(memory) = self.memory.get_mut(view.uid()) else {
             return false;
@@ -232,9 +235,15 @@ impl Reconciler for Keeper {
 
     fn job(&mut self, start: &Start) -> Result<Job<Done>, Next> {
         let told = self.told.take(&start.uid);
-        if told.is_some() || !self.memory.contains_key(&start.uid) {
-            // The entry saw the pod a moment ago, possibly after the last collection of changes.
-            self.see_newest(&start.uid);
+        // The entry saw the pod a moment ago, possibly after the last collection of changes.
+        match self.memory.get_mut(&start.uid) {
+            None => self.see_newest(&start.uid),
+            Some(memory) if told.is_some() => {
+                let views = self.pods.all().into_iter();
+                let newest = views.filter(|view| view.uid() == &*start.uid);
+                newest.for_each(|view| memory.saw(view));
+            }
+            Some(_) => {}
         }
         let is_told = told.is_some();
         let mut is_new = false;
@@ -345,7 +354,7 @@ impl Reconciler for Keeper {
     }
 
     fn show(&mut self) {
-        let members: Vec<Member> = self.memory.values().filter_map(Memory::member).collect();
+        let members: Vec<Member> = self.memory.values().filter_map(|m| m.member()).collect();
         let members = Arc::new(members);
         self.journal.record(Event::Members { members });
         let peers = self.hands.proxy.peers().into();
@@ -374,7 +383,7 @@ impl Reconciler for Keeper {
 impl Keeper {
     /// Starts the removal of what captured for an agent with another setting once no pod needs it. A pod whose membership is unknown may
     /// still need it.
-    fn check_all_captured(&self) {
+    fn check_all_captured(&mut self) {
         let is_done = |m: &Memory| {
             let needs_nothing = match m.decision {
                 Decision::Member => false,
@@ -383,7 +392,8 @@ impl Keeper {
             };
             needs_nothing || m.gone || m.is_verified()
         };
-        if self.began && self.memory.values().all(is_done) {
+        if !self.all_captured && self.began && self.memory.values().all(|m| is_done(m)) {
+            self.all_captured = true;
             self.hands.probes.all_captured();
         }
     }

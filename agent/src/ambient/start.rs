@@ -165,6 +165,7 @@ pub(crate) fn start(
             namespaces: BTreeMap::new(),
             began: false,
             proxy: None,
+            all_captured: false,
         };
         let run = weir_reconcile::run(keeper, changes, questions, limits);
         select(pin!(run), pin!(lost)).await;

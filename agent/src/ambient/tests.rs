@@ -167,6 +167,7 @@ fn agent(shared: &Shared, pods: &Pods, settings: &Arc<AmbientSettings>) -> Agent
         namespaces: BTreeMap::new(),
         began: false,
         proxy: None,
+        all_captured: false,
     };
     Agent {
         keeper,

@@ -42,6 +42,9 @@ impl Line<'_> {
 /// line and paragraph separators, bidirectional embeddings, overrides and isolates and their ends (UAX #9).
 #[must_use]
 pub fn is_deceptive(c: char) -> bool {
+    if c.is_ascii() {
+        return c.is_ascii_control();
+    }
     c.is_control() || matches!(c, '\u{2028}' | '\u{2029}') || is_invisible(c)
 }
 
