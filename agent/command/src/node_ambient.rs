@@ -15,7 +15,7 @@ use weir_demo::node_ambient::Way;
 use weir_ebpf::netns_if_there;
 use weir_ebpf::node::Node as Programs;
 use weir_ebpf::show::Of;
-use weir_netlink::Netns;
+use weir_netlink::{InForce, Netns};
 use weir_node_ambient::{Change, Collision, Config, apply_instead, ebpf, remove_all};
 use weir_preflight::system::bpffs as root;
 
@@ -131,12 +131,24 @@ pub(super) fn apply(a: &NodeAmbientApplyArgs) -> Result<u8, Failure> {
     known(&netns, Some(&config)).map_err(Failure::failed)?;
     if is_by_programs(a.about.engine, &netns).map_err(Failure::failed)? {
         let bpffs = bpffs().map_err(Failure::failed)?;
-        let change = ebpf::apply(&config, &netns, &bpffs).map_err(Failure::failed)?;
+        let change = ebpf::apply(&config, &netns, &bpffs).map_err(unfinished)?;
         return programs_shown(&change, a.about.json, "changed");
     }
     let applied = apply_instead(&config, &netns, (engine, a.force), &root());
-    let (change, replaces) = applied.map_err(Failure::failed)?;
+    let (change, replaces) = applied.map_err(unfinished)?;
     shown(&change, replaces, a.about.json, "changed")
+}
+
+/// A change that failed, with what can be done about the part that may be in force.
+fn unfinished(e: weir_netlink::Error) -> Failure {
+    let way_out = match e.in_force {
+        InForce::No => "",
+        InForce::Yes | InForce::Unknown => {
+            "; `weir verify node-ambient` lists what is missing, a second `weir apply node-ambient` completes it, and \
+             `weir clean node-ambient` removes what there is"
+        }
+    };
+    Failure::failed(format!("{e}{way_out}"))
 }
 
 /// `weir demo`

@@ -55,7 +55,7 @@ impl fmt::Display for Change {
                 "store that the sysctls of lo were off before weir set them, because the stored values are lost",
             ),
             Self::Node(true) => f.write_str("let connections of the node's own processes pass"),
-            Self::Node(false) => f.write_str("capture connections of the node's own processes"),
+            Self::Node(false) => f.write_str("make no exception for connections of the node's own processes"),
             Self::AddRoute(r) => Words::AddRoute(r).fmt(f),
             Self::AddRule(r) => Words::AddRule(r).fmt(f),
             Self::DeleteRoute(r) => Words::DeleteRoute(r).fmt(f),

@@ -114,16 +114,10 @@ const SYSCTLS: Need = Need {
 
 const PINNING: Need = Need {
     what: "pinning",
-    ways: &[
-        way(
-            "a mounted bpf file system",
-            &[&["system/bpffs", "system/bpffs can be mounted"]],
-        ),
-        way(
-            "mount -t bpf bpf /sys/fs/bpf first, or where WEIR_BPFFS says",
-            &[&["system/bpffs can be mounted"]],
-        ),
-    ],
+    ways: &[way(
+        "a mounted bpf file system",
+        &[&["system/bpffs", "system/bpffs can be mounted"]],
+    )],
 };
 
 /// All jobs, in the order of output.

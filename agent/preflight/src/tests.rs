@@ -108,8 +108,9 @@ fn what_replaces_something_is_a_fallback_that_says_why() {
     assert_eq!(got["node-ambient"], Outcome::WorksWithFallback);
     assert_eq!(got["ebpf"], Outcome::DoesNotWork);
     assert_eq!(got["sidecar"], Outcome::Works);
+    // `apply` mounts nothing.
     let survey = with(&[("system/bpffs", lack()), ("system/bpffs can", had())]);
-    assert_eq!(outcomes(&survey)["ebpf"], Outcome::WorksWithFallback);
+    assert_eq!(outcomes(&survey)["ebpf"], Outcome::DoesNotWork);
     let survey = with(&[("ebpf/programs inside of pods", lack())]);
     let got = outcomes(&survey);
     assert_eq!(got["ebpf"], Outcome::DoesNotWork);

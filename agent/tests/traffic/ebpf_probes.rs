@@ -142,7 +142,7 @@ fn without_the_namespace_of_the_node_its_connections_are_captured() {
         }
     };
     reaches(Receiver::Application);
-    let capture = "capture connections of the node's own processes";
+    let capture = "make no exception for connections of the node's own processes";
     assert_eq!(changes(false), [capture]);
     assert_eq!(of(false).verify(&wanted).expect("compared"), []);
     reaches(Receiver::ProxyInbound);

@@ -11,6 +11,7 @@ use super::Change;
 use super::engines::{LEGACY_TABLES, Removed};
 use super::named::Named;
 use std::borrow::Cow;
+use std::cell::OnceCell;
 use std::collections::BTreeSet;
 use weir_netfilter::nft::Snapshot;
 use weir_netfilter::nft::compat::legacy_rule;
@@ -29,15 +30,22 @@ const GUARDED: u32 = 8;
 struct Leftovers<'a> {
     /// Chains of the kind of redirection.
     chains: xtables::Ownership,
-    rules: Cow<'a, xtables::Ruleset>,
+    named: Named<'a>,
+    /// Compiled only where a table has such chains, which is rare.
+    rules: OnceCell<Cow<'a, xtables::Ruleset>>,
 }
 
 impl<'a> Leftovers<'a> {
     fn of(named: Named<'a>) -> Self {
         Self {
             chains: named.0.chains(),
-            rules: named.rules(),
+            named,
+            rules: OnceCell::new(),
         }
+    }
+
+    fn rules(&self) -> &xtables::Ruleset {
+        self.rules.get_or_init(|| self.named.rules())
     }
 
     /// The owned chains of a table. A base chain is never owned, whatever its name.
@@ -174,7 +182,7 @@ fn plan(observed: &Snapshot, of: &Leftovers<'_>) -> Transaction {
         for (c, chain) in table.chains.iter().enumerate() {
             let named = match owned.is_empty() {
                 true => &[],
-                false => named_in(&of.rules, table, chain),
+                false => named_in(of.rules(), table, chain),
             };
             let by_name = named_rules(chain, table.family, named);
             let rules = chain.rules.iter().zip(observed.handles(t, c)).enumerate();
