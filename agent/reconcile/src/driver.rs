@@ -12,6 +12,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 /// Delay in which changes are collected.
 const GATHER: Duration = Duration::from_millis(50);
+/// Shortest time between two publications of the results: each looks at every pod.
+const SHOW: Duration = Duration::from_millis(200);
 /// Capacity of the channel of a [`Handle`].
 const QUESTIONS: usize = 256;
 
@@ -263,13 +265,12 @@ impl<R: Reconciler> Driver<R> {
         }
     }
 
-    /// Publishes the results, at most once per [`GATHER`]: that takes longer the more pods there are. Returns when to call it
-    /// again.
+    /// Publishes the results, at most once per [`SHOW`]. Returns when to call it again.
     fn show(&mut self, now: Instant) -> Option<Instant> {
         if !(self.was_round && self.is_dirty) {
             return None;
         }
-        let at = self.shown + GATHER;
+        let at = self.shown + SHOW;
         if at > now {
             return Some(at);
         }
