@@ -30,6 +30,8 @@ pub(super) const SWEEP: Duration = Duration::from_secs(60);
 /// Attaches and removes programs, maps and links of pods.
 pub(super) struct ByPrograms {
     plane: Programs,
+    /// The bpf file system.
+    root: PathBuf,
     sandboxes: Sandboxes,
     drift: Drift,
     attached: Attached,
@@ -49,10 +51,12 @@ impl ByPrograms {
         (sandboxes, drift, attached): (Sandboxes, Drift, Attached),
         settings: &AmbientSettings,
     ) -> Result<Self, String> {
-        let bpffs = Bpffs::at(&settings.bpffs()).map_err(text)?;
+        let root = settings.bpffs();
+        let bpffs = Bpffs::at(&root).map_err(text)?;
         let (_, host) = settings.host.clone();
         Ok(Self {
             plane: Programs::new(plane, bpffs, host),
+            root,
             sandboxes,
             drift,
             attached,
@@ -134,8 +138,7 @@ impl Rules for ByPrograms {
             self.attached.forget(uid);
         }
         let held = held_last(&self.sandboxes, asked, before)?;
-        remove(&self.plane, &held.sandbox, None)?;
-        Ok(())
+        Ok(remove_all(&self.plane.ambient, &held, asked, &self.root)?)
     }
 }
 
@@ -200,6 +203,24 @@ impl ByPrograms {
         };
         Ok((captured, outcome))
     }
+}
+
+/// Removes programs, rules and routing of every engine from the pod's network namespace: an agent with another setting may have written
+/// them. Continues after a failure.
+///
+/// # Errors
+/// What may still be in force.
+pub(super) fn remove_all(
+    plane: &Ambient,
+    held: &Held,
+    asked: &Asked,
+    bpffs: &Path,
+) -> Result<(), String> {
+    let programs = hand_over(held, bpffs);
+    // The pod's overrides may be invalid by now; the rules are removed nevertheless.
+    let redirect = plane.redirect(&asked.overrides).ok();
+    let rules = remove(plane, &held.sandbox, redirect.as_ref());
+    programs.and(rules).map(drop)
 }
 
 /// Detaches the programs of an agent with `WEIR_AMBIENT_ENGINE=ebpf`, or of `weir apply`; called after netfilter rules capture.

@@ -3,7 +3,7 @@
 use super::ebpf;
 use super::hands::{Asked, Captured, NotCaptured, NotReleased, Outcome, Rules};
 use crate::dataplane::ambient::Ambient;
-use crate::dataplane::{Converged, Hindrance, Spent, converge, remove, repair, still_holds};
+use crate::dataplane::{Converged, Hindrance, Spent, converge, repair, still_holds};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
@@ -140,10 +140,7 @@ impl Rules for Kernel {
             self.drift.forget(&uid.into());
         }
         let held = held_last(&self.sandboxes, asked, before)?;
-        // The pod's overrides may be invalid by now; the rules are removed nevertheless.
-        let redirect = self.plane.redirect(&asked.overrides).ok();
-        remove(&self.plane, &held.sandbox, redirect.as_ref())?;
-        Ok(())
+        Ok(ebpf::remove_all(&self.plane, &held, asked, &self.bpffs)?)
     }
 }
 

@@ -314,6 +314,47 @@ fn by_ebpf_programs_that_another_one_detaches_or_replaces_come_back_at_once() {
     assert!(link(("lo", "tcx ingress")).info().is_ok());
 }
 
+/// A pod that leaves while no agent runs is released by the next one, whatever its setting is and whatever captured the pod.
+#[test]
+fn an_agent_with_another_setting_releases_a_pod_that_has_left() {
+    let Some(mounted) = mount() else { return };
+    let Some(sandbox) = Sandbox::of("web") else {
+        return;
+    };
+    let scene = Scene::new();
+    scene.put("web", &sandbox);
+    let routing = Routing::open_in(sandbox.netns()).unwrap();
+    routing.add_veth("eth0", "veth0", &scene.host).unwrap();
+    let routing_of_pod = || (routing.rules().unwrap(), routing.routes(100).unwrap());
+    let root = mounted.path().to_str().unwrap();
+    let bpffs = Bpffs::at(mounted.path()).unwrap();
+    let programs = || {
+        let shown = weir_ebpf::show::read(sandbox.netns(), Some(&bpffs)).unwrap();
+        shown.programs.len()
+    };
+    let before = routing_of_pod();
+    for (captured_by, left_by) in [("auto", "ebpf"), ("ebpf", "auto"), ("ebpf", "node-ebpf")] {
+        let start =
+            |engine: &str| scene.start(&[("WEIR_AMBIENT_ENGINE", engine), ("WEIR_BPFFS", root)]);
+        scene.server.put(labelled("ambient"));
+        let mut agent = start(captured_by);
+        let ztunnel = scene.ztunnel();
+        agent.until("enrolled", || scene.annotation("web") == "enabled");
+        let by_programs = captured_by == "ebpf";
+        let has_rules = sandbox.rules().contains("istio");
+        assert_eq!((programs() > 0, has_rules), (by_programs, !by_programs));
+        agent.signal(nix::sys::signal::Signal::SIGKILL);
+        agent.ended();
+        drop(ztunnel);
+        scene.server.put(labelled("none"));
+        let agent = start(left_by);
+        agent.until("it has left", || scene.annotation("web").is_null());
+        agent.until("nothing is left in it", || {
+            programs() == 0 && has_no_rules(&sandbox) && routing_of_pod() == before
+        });
+    }
+}
+
 /// Whether `attempt` succeeds before the deadline of a test.
 fn soon(attempt: impl Fn() -> bool) -> bool {
     let begun = Instant::now();

@@ -84,7 +84,7 @@ fn excluded(settings: &AmbientSettings, view: &PodView) -> (Exclude, Option<Stri
 }
 
 impl AtNode {
-    fn proxies(&self) -> Vec<Arc<PodView>> {
+    pub(super) fn proxies(&self) -> Vec<Arc<PodView>> {
         proxies(&self.0.settings, &self.0.pods)
     }
 

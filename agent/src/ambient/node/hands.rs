@@ -6,17 +6,15 @@ use crate::ambient::former::{Attempts, remove_probes};
 use crate::ambient::hands::{
     Asked, Captured, NotCaptured, NotReleased, Outcome, Probes, Proxy, Rules, Workload,
 };
+use crate::ambient::kernel::held_last;
 use crate::dataplane::Spent;
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use weir_ambient::AMBIENT;
-use weir_cni::compile::Engine;
 use weir_cni::log::count;
 use weir_cni::plugin::Phase;
-use weir_cni::redirection::Desired as _;
 use weir_core::journal::ambient::By;
 use weir_core::journal::pod::{Cause, Repair};
 use weir_core::sandboxes::Held;
@@ -30,17 +28,9 @@ fn number(uid: &str) -> u64 {
 }
 
 impl AtNode {
-    /// Removes what an agent with another setting wrote in the pod's network namespace: programs, rules and routing. Programs leave
-    /// routing without rules.
+    /// Removes what an agent with another setting wrote in the pod's network namespace.
     fn remove_in_pod(&self, held: &Held, asked: &Asked) -> Result<(), String> {
-        ebpf::hand_over(held, &self.0.places.bpffs)?;
-        // The pod's overrides may be invalid, and capture at the node does not need them.
-        let plan = self.0.plane.redirect(&asked.overrides).ok();
-        let plan = plan.map(|redirect| redirect.compile(Engine::Xtables));
-        let cleaned = held
-            .sandbox
-            .visit_for(&AMBIENT, |visit| visit.clean(plan.as_ref()));
-        cleaned.map_err(text)?.map(drop).map_err(text)
+        ebpf::remove_all(&self.0.plane, held, asked, &self.0.places.bpffs)
     }
 }
 
@@ -118,10 +108,17 @@ impl Rules for AtNode {
         ))
     }
 
-    fn release(&self, asked: &Asked, _: Option<&Captured>) -> Result<(), NotReleased> {
+    fn release(&self, asked: &Asked, before: Option<&Captured>) -> Result<(), NotReleased> {
         let uid = asked.identity.uid().unwrap_or_default();
         // A failure concerns the node, which reports it, and not this pod.
-        Probes::remove(self, uid, &[]).map_err(NotReleased::Unseen)
+        Probes::remove(self, uid, &[]).map_err(NotReleased::Unseen)?;
+        // In the network namespaces of proxies are the node's own rules and programs.
+        let is_proxy = self.proxies().iter().any(|view| view.uid() == uid);
+        if before.is_none() && !is_proxy {
+            let held = held_last(&self.0.sandboxes, asked, None)?;
+            self.remove_in_pod(&held, asked)?;
+        }
+        Ok(())
     }
 }
 

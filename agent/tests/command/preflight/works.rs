@@ -1,15 +1,20 @@
 //! The verdict of `weir preflight` on capture at the node agrees with what works there.
 
-use crate::support::weir;
+use crate::support::weir_with;
 use serde_json::Value;
+use std::path::Path;
 use weir_demo::node_ambient::{Lab, Place};
 use weir_ebpf::Bpffs;
 use weir_node_ambient::{Carrier, CarrierChoice};
 use weir_testing::BpfFs;
 
-/// Whether a job works, and the reasons. `None` if weir could not find out without loading a module.
-fn said(job: &str) -> Option<(bool, Vec<String>)> {
-    let run = weir(&["preflight", "--json", "--job", job]);
+/// Whether a job works with programs pinned at `bpffs`, and the reasons. `None` if weir could not find out without loading a module.
+fn said(job: &str, bpffs: &Path) -> Option<(bool, Vec<String>)> {
+    let bpffs = bpffs.to_str().unwrap();
+    let run = weir_with(
+        &["preflight", "--json", "--job", job],
+        &[("WEIR_BPFFS", bpffs)],
+    );
     let report: Value = serde_json::from_str(&run.stdout).expect("JSON");
     let verdict = &report["jobs"][0];
     assert_eq!(verdict["job"], job);
@@ -32,7 +37,7 @@ fn rules_at_the_node_work_where_it_says_so_with_the_carrier_that_it_says() {
     let Some(lab) = weir_testing::granted(Lab::create()) else {
         return;
     };
-    let Some((works, reasons)) = said("node-ambient") else {
+    let Some((works, reasons)) = said("node-ambient", Path::new("/sys/fs/bpf")) else {
         return;
     };
     let config = lab.config().unwrap();
@@ -62,7 +67,7 @@ fn programs_at_the_node_work_where_it_says_so() {
     let Some(mounted) = BpfFs::mount() else {
         return;
     };
-    let Some((works, reasons)) = said("node-ebpf") else {
+    let Some((works, reasons)) = said("node-ebpf", mounted.path()) else {
         return;
     };
     let config = lab.config().unwrap();
