@@ -314,13 +314,20 @@ fn has_fixed_inode() -> bool {
     })
 }
 
+/// The object of an error, with the remedy: the errno (EAGAIN) is the same for processes and memory.
+fn thread_to(operation: &str) -> String {
+    format!(
+        "a thread to {operation}, for which the limits of processes (pids.max of the cgroup, ulimit -u) and of memory have to leave room"
+    )
+}
+
 /// Runs `f` on a thread that ends with it; a panic is resumed in the caller.
 fn on_new_thread<T: Send>(operation: &str, f: impl FnOnce() -> T + Send) -> Result<T> {
     thread::scope(|scope| {
         let worker = thread::Builder::new()
             .name("netns".to_owned())
             .spawn_scoped(scope, f)
-            .map_err(|e| Error::io(operation, "a thread for it", &e))?;
+            .map_err(|e| Error::io("start", thread_to(operation), &e))?;
         worker.join().or_else(|panic| resume_unwind(panic))
     })
 }

@@ -204,6 +204,33 @@ fn the_host_s_namespace_is_refused_where_process_1_may_not_be_looked_at() {
     passes(test);
 }
 
+/// There is no room for the stack of a thread.
+#[test]
+fn a_thread_that_cannot_start_is_named() {
+    const AGAIN: &str = "WEIR_TEST_WITHOUT_THREADS";
+    let own = Netns::current().expect("current");
+    if std::env::var_os(AGAIN).is_none() {
+        let mut again = Command::new(std::env::current_exe().expect("this test"));
+        let test = "netns::a_thread_that_cannot_start_is_named";
+        again.args(["--exact", test]).env(AGAIN, "1");
+        return passes(again);
+    }
+    let pages = std::fs::read_to_string("/proc/self/statm").expect("/proc");
+    let pages: u64 = pages.split(' ').next().unwrap().parse().unwrap();
+    let limit = format!("--as={}", pages * 4096 + (1 << 20));
+    let pid = std::process::id().to_string();
+    let limited = Command::new("prlimit")
+        .args(["--pid", &pid, &limit])
+        .status();
+    assert!(limited.expect("util-linux is needed").success());
+    let error = own.run(|| ()).expect_err("there is no room").to_string();
+    assert!(
+        error.starts_with("cannot start a thread to enter"),
+        "{error}"
+    );
+    assert!(error.contains("pids.max"), "{error}");
+}
+
 #[test]
 fn what_is_no_network_namespace_is_refused_with_the_reason() {
     let kind = |e: weir_netlink::Error| (matches!(e.kind, ErrorKind::Refused(_)), e.to_string());
