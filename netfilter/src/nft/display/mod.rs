@@ -11,7 +11,7 @@ mod value;
 pub(crate) use concat::Field;
 #[cfg(test)]
 pub(crate) use ruleset::set_text;
-pub(crate) use ruleset::{base_chain_text, set_line, set_word};
+pub(crate) use ruleset::{base_chain_text, set_line, set_word, table_flags};
 pub(crate) use type_of::{data as data_fields, key as key_fields};
 pub(crate) use value::{
     address, bound, by_bit, bytes, date, duration, element, ether, hex, hex_number, hour, ifname,

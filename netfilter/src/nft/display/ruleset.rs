@@ -32,6 +32,17 @@ impl fmt::Display for Ruleset {
 /// The table remains when its owner closes its socket. Since 6.9
 const NFT_TABLE_F_PERSIST: u32 = 4;
 
+/// The names of a table's flags; empty without known ones.
+pub(crate) fn table_flags(flags: u32) -> String {
+    let names = [
+        (raw::NFT_TABLE_F_DORMANT, "dormant"),
+        (raw::NFT_TABLE_F_OWNER, "owner"),
+        (NFT_TABLE_F_PERSIST, "persist"),
+    ];
+    let set = names.iter().filter(|(bit, _)| flags & bit != 0);
+    set.map(|(_, name)| *name).collect::<Vec<_>>().join(",")
+}
+
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // `nft` prints it on standard error; as a comment, the text remains loadable.
@@ -43,16 +54,9 @@ impl fmt::Display for Table {
             )?;
         }
         writeln!(f, "table {} {} {{", self.family, self.name)?;
-        let flags: Vec<&str> = [
-            (raw::NFT_TABLE_F_DORMANT, "dormant"),
-            (raw::NFT_TABLE_F_OWNER, "owner"),
-            (NFT_TABLE_F_PERSIST, "persist"),
-        ]
-        .into_iter()
-        .filter_map(|(bit, name)| (self.flags & bit != 0).then_some(name))
-        .collect();
+        let flags = table_flags(self.flags);
         if !flags.is_empty() {
-            writeln!(f, "\tflags {}", flags.join(","))?;
+            writeln!(f, "\tflags {flags}")?;
         }
         if let Some(comment) = &self.comment {
             writeln!(f, "\tcomment \"{comment}\"")?;

@@ -3,9 +3,8 @@
 use super::Snapshot;
 use super::plan::set_frame;
 use super::stray::Stray;
-use crate::nft::display::base_chain_text;
+use crate::nft::display::{base_chain_text, table_flags};
 use crate::nft::model::{BaseChain, Chain, Object, Policy, Set, Table};
-use crate::nft::raw;
 
 /// Maximum number of rules that the kernel may walk over to delete the surplus rules by handle.
 const WALKED: usize = 1 << 20;
@@ -60,10 +59,10 @@ fn dear(new: &Table, old: &Chain) -> usize {
 }
 
 fn flags(flags: u32) -> String {
-    match flags {
-        0 => "none".to_owned(),
-        raw::NFT_TABLE_F_DORMANT => "dormant".to_owned(),
-        other => format!("{other:#x}"),
+    match table_flags(flags) {
+        _ if flags == 0 => "none".to_owned(),
+        unknown if unknown.is_empty() => format!("{flags:#x}"),
+        names => names,
     }
 }
 

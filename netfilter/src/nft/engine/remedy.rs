@@ -24,6 +24,10 @@ fn option_of_chain(t: &ChainType) -> Option<&'static str> {
     })
 }
 
+/// The reason of EPERM for one operation.
+const OWNED: &str = "a process that keeps its socket open owns the table (NFT_TABLE_F_OWNER), and no other may change it; end that \
+    process, such as `nft -i`";
+
 /// The error for the first failure.
 pub(super) fn explain(refusals: &[Refusal], ops: &[NftOp], origin: &[usize]) -> Error {
     let Some(first) = refusals.first() else {
@@ -34,6 +38,11 @@ pub(super) fn explain(refusals: &[Refusal], ops: &[NftOp], origin: &[usize]) -> 
         .and_then(|i| origin.get(i))
         .and_then(|o| ops.get(*o));
     let object = op.map_or_else(|| "the batch".to_owned(), ToString::to_string);
+    // Without CAP_NET_ADMIN the kernel refuses the batch as a whole (`nfnetlink_rcv`), and an operation only for this
+    // (`nft_table_lookup`).
+    if op.is_some() && first.errno == libc::EPERM {
+        return Error::refused("apply", object, OWNED);
+    }
     if let Some(lacking) = op.and_then(|op| lacking(op, first)) {
         return Error::unsupported("apply", object, format!("this kernel lacks {lacking}"));
     }

@@ -303,3 +303,31 @@ fn nothing_is_cut_to_fit() {
         assert_eq!(held(&ns), rules(&old()), "{words}");
     }
 }
+
+/// Only the process that owns a table can change it, until its socket is closed.
+#[test]
+fn a_table_of_another_process_is_not_a_lack_of_rights() {
+    let _probe = namespace_or_skip!();
+    let ns = prepared();
+    let mut theirs = old();
+    theirs.tables[0].flags = raw::NFT_TABLE_F_OWNER;
+    let made = ns.run(|| {
+        let mut owner = NftEngine::open().unwrap();
+        let made = owner.apply(&theirs, &owned());
+        (owner, made)
+    });
+    let (owner, made) = made.unwrap();
+    if let Err(e) = made {
+        return println!("skipped: tables have no owner before Linux 5.12: {e}");
+    }
+    for desired in [old(), Ruleset::default()] {
+        let apply = || NftEngine::open().unwrap().apply(&desired, &owned());
+        let error = ns.run(apply).unwrap().unwrap_err().to_string();
+        assert!(error.contains("NFT_TABLE_F_OWNER"), "{error}");
+        assert!(!error.contains("run as root"), "{error}");
+        let is_replaced = error.contains("# its flags are owner, not none");
+        assert_eq!(is_replaced, !desired.tables.is_empty(), "{error}");
+    }
+    drop(owner);
+    common::apply(&ns, &old()).unwrap();
+}
