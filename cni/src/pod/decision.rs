@@ -86,7 +86,8 @@ impl fmt::Display for Skip {
             }
             Self::NoProxy => f.write_str("it has no container istio-proxy"),
             Self::ProxyType(kind) => {
-                write!(f, "its istio-proxy is of type {kind:?}, not a sidecar")
+                let kind = quoted(kind);
+                write!(f, "its istio-proxy is of type {kind}, not a sidecar")
             }
             Self::OptedOutByLabel(value) => write!(f, "its label {INJECT} is {}", quoted(value)),
             Self::OptedOutByAnnotation(value) => {
@@ -147,6 +148,8 @@ mod tests {
             decide(|f| f.proxy_type = "router".into()),
             Some(Skip::ProxyType("router".into()))
         );
+        let long = Skip::ProxyType("x".repeat(100_000)).to_string();
+        assert!(long.len() < 300, "{}", long.len());
         assert_eq!(
             decide(|f| set(&mut f.labels, INJECT, "false")),
             Some(Skip::OptedOutByLabel("false".into()))

@@ -2,7 +2,7 @@
 
 use super::PodFacts;
 use crate::annotation::RedirectAnnotations;
-use crate::config::{Dns, IdRange, InputError, Intent, MAX_ID, listeners};
+use crate::config::{Dns, IdRange, InputError, Intent, MAX_ID, listeners, quoted};
 use crate::fill::{NodeEnvironment, local_address};
 use std::net::IpAddr;
 
@@ -46,8 +46,9 @@ pub fn redirect_from(facts: &PodFacts) -> Result<PodRedirect, InputError> {
         Some(Ok(value)) => value,
         Some(Err(value)) => {
             warnings.push(format!(
-                "pod {facts}: the variable {name} of istio-proxy is {value:?}, neither true nor \
-                 false: taken as false"
+                "pod {facts}: the variable {name} of istio-proxy is {}, neither true nor \
+                 false: taken as false",
+                quoted(value)
             ));
             false
         }
@@ -175,6 +176,9 @@ mod tests {
         assert!(!got.capture_dns && !got.dual_stack && got.drop_invalid);
         assert_eq!(got.warnings.len(), 2);
         assert!(got.warnings[1].contains("shop/web") && got.warnings[1].contains("\"yes\""));
+        let long = "x".repeat(300_000);
+        let got = redirect_from(&facts(&[("INVALID_DROP", &long)])).unwrap();
+        assert!(got.warnings[0].len() < 300, "{}", got.warnings[0].len());
     }
 
     #[test]
