@@ -7,6 +7,10 @@ use crate::config::{Intent, NameFiles};
 use crate::fill::NodeEnvironment;
 use crate::log::{Level, count};
 use crate::redirection::{self, AppliedRedirection, Change, Desired as _, Sandbox, Visit};
+use nix::fcntl::OFlag;
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -127,15 +131,56 @@ fn dry_run(file: &Path, desired: &DesiredRedirection<'_>) -> Result<String, Stri
     let compiled =
         |_: &Visit<'_>, intent: &Intent| Ok(compile(intent, Engine::Xtables).rules.to_string());
     let plan = visit(desired, compiled)?;
+    write(file, &plan)?;
     let shown = file.display();
-    std::fs::write(file, plan).map_err(|error| {
-        format!("cannot write the plan to {shown}: {error}; correct or unset DRY_RUN_FILE_PATH")
-    })?;
     Ok(format!(
         "DRY_RUN_FILE_PATH is set: nothing changed, the plan is in {shown}"
     ))
 }
 
+/// Writes the plan; does not wait at a pipe: without a reader that is an error, and if it is full, too.
+fn write(file: &Path, plan: &str) -> Result<(), String> {
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true);
+    options.custom_flags(OFlag::O_NONBLOCK.bits() | OFlag::O_NOCTTY.bits());
+    let opened = options.open(file);
+    let written = opened.and_then(|mut file| file.write_all(plan.as_bytes()));
+    written.map_err(|error| {
+        let shown = file.display();
+        format!("cannot write the plan to {shown}: {error}; correct or unset DRY_RUN_FILE_PATH")
+    })
+}
+
 fn text(error: impl std::fmt::Display) -> String {
     error.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nix::sys::stat::Mode;
+    use weir_testing::TempDir;
+
+    #[test]
+    fn a_pipe_for_the_plan_does_not_hold_up_the_pod() {
+        let dir = TempDir::new();
+        let pipe = dir.file("pipe");
+        nix::unistd::mkfifo(&pipe, Mode::S_IRWXU).unwrap();
+        let plan = "x".repeat(1 << 20);
+        let refused = || {
+            let error = write(&pipe, &plan).unwrap_err();
+            assert!(error.contains(&pipe.display().to_string()), "{error}");
+            assert!(error.contains("DRY_RUN_FILE_PATH"), "{error}");
+        };
+        refused();
+        // A reader that does not read.
+        let mut options = OpenOptions::new();
+        let nonblock = options.read(true).custom_flags(OFlag::O_NONBLOCK.bits());
+        let _reader = nonblock.open(&pipe).unwrap();
+        refused();
+        let file = dir.file("plan");
+        write(&file, &plan).unwrap();
+        write(&file, "less").unwrap();
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "less");
+    }
 }
