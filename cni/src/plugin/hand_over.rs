@@ -41,18 +41,19 @@ impl Plugin<'_> {
         call: &Call,
         candidate: &Candidate,
     ) -> Result<(), CniError> {
-        match self.tell_agent(call, candidate, CHECK_PATH, None) {
-            Ok(None | Some((404, _))) => Ok(()),
-            Ok(Some((_, why))) => Err(format!("the ambient pod is not enrolled: {why}")),
-            Err(error) => {
-                self.log.warn(&format!(
-                    "whether the ambient pod is enrolled is not known: {}",
-                    error.msg
-                ));
-                Ok(())
+        let unknown = match self.tell_agent(call, candidate, CHECK_PATH, None) {
+            Ok(None) => return Ok(()),
+            Ok(Some((404, _))) => format!("the node agent does not know {CHECK_PATH}"),
+            Ok(Some((_, why))) => {
+                let why = format!("the ambient pod is not enrolled: {why}");
+                return Err(CniError::new(code::REDIRECTION_DIFFERS, why));
             }
-        }
-        .map_err(|why| CniError::new(code::REDIRECTION_DIFFERS, why))
+            Err(error) => error.msg,
+        };
+        self.log.warn(&format!(
+            "whether the ambient pod is enrolled is not known: {unknown}"
+        ));
+        Ok(())
     }
 
     /// Posts the pod to the agent. Returns `None` for status 200, else the status and a text with the agent's message.
@@ -91,7 +92,8 @@ pub fn body(netns: &str, args: &CniArgs, addresses: Option<&[ResultAddress]>) ->
                 json!({
                     "Interface": address.interface,
                     "Address": {
-                        "IP": address.address.addr().to_string(),
+                        // As `net.IP` of Go prints an IPv4-mapped address.
+                        "IP": address.address.addr().to_canonical().to_string(),
                         "Mask": mask_base64(&address.address),
                     },
                     "Gateway": address.gateway,
@@ -134,6 +136,7 @@ mod tests {
         let list = [
             address("10.1.0.5/24", "10.1.0.1", Some(0)),
             address("fd00::5/64", "", None),
+            address("::ffff:1.2.3.4/120", "", None),
         ];
         assert_eq!(
             body("/run/netns/x", &args, Some(&list)),
@@ -144,6 +147,8 @@ mod tests {
                      "Address": {"IP": "10.1.0.5", "Mask": "////AA=="}},
                     {"Interface": null, "Gateway": "",
                      "Address": {"IP": "fd00::5", "Mask": "//////////8AAAAAAAAAAA=="}},
+                    {"Interface": null, "Gateway": "",
+                     "Address": {"IP": "1.2.3.4", "Mask": "////////////////////AA=="}},
                 ],
             })
         );

@@ -107,6 +107,9 @@ fn check_is_what_the_agent_says_of_the_pod() {
                 assert!(error.msg.contains(words), "{error}");
             }
         }
+        let log = node.dir.read(weir_cni::plugin::LOG_FILE);
+        let is_unknown = !matches!(answer, Some((200 | 500, _)));
+        assert_eq!(log.contains("is not known"), is_unknown, "{log}");
         let (head, body) = agent.request();
         assert!(head.starts_with("POST /cmdcheck HTTP/1.1\r\n"), "{head}");
         let body: Value = serde_json::from_str(&body).unwrap();
