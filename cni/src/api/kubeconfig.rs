@@ -166,6 +166,11 @@ fn resolve(config: Kubeconfig, dir: &Path) -> Result<Access, String> {
         .as_ref()
         .is_some_and(|url| !scheme(url).is_some_and(|(tls, _)| tls));
     let authority = match (authority, cluster.insecure_skip_tls_verify || plain) {
+        (Some(_), true) if !plain => {
+            return Err(format!(
+                "cluster {wanted:?} has a certificate authority and insecure-skip-tls-verify, of which only one can apply"
+            ));
+        }
         (_, true) => None,
         (Some(pem), false) => Some(pem),
         (None, false) => return Err(format!("cluster {wanted:?} has no certificate authority")),

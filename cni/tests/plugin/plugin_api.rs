@@ -190,6 +190,13 @@ fn kubeconfigs_that_cannot_be_used() {
             "does not begin with https://",
         ),
         (good("    client-key-data: eA==\n"), "half"),
+        (
+            good("    token: t\n").replace(
+                "cluster:\n    server",
+                "cluster:\n    certificate-authority-data: eA==\n    server",
+            ),
+            "only one can apply",
+        ),
     ] {
         let node = Node::new();
         let mark = node.dir.file("mark");
