@@ -67,15 +67,17 @@ pub(super) fn check(intent: &Intent) -> Result<(), InputError> {
         None => most.field.to_owned(),
         Some(annotation) => format!("{} (annotation {annotation})", most.field),
     };
+    let wider = match most.field {
+        "outbound_ip_ranges_include" | "outbound_ip_ranges_exclude" => ", such as wider networks",
+        _ => "",
+    };
     Err(InputError::whole(
         input,
         format!(
             "its {} elements are too many: with them the redirection would have {all} rules",
             most.elements
         ),
-        format!(
-            "lists that make at most {MAX_RULES} rules; give fewer elements, such as wider ranges and networks"
-        ),
+        format!("lists that make at most {MAX_RULES} rules; give fewer elements{wider}"),
     ))
 }
 
@@ -163,7 +165,16 @@ mod tests {
         ] {
             assert!(error.contains(part), "{part}: {error}");
         }
-        assert!(error.len() < 400, "{error}");
+        assert!(
+            error.len() < 400 && error.ends_with("give fewer elements"),
+            "{error}"
+        );
+        let networks = SidecarConfig {
+            outbound_ip_ranges_exclude: vec!["10.0.0.0/8"; MAX_RULES + 1].join(","),
+            ..SidecarConfig::default()
+        };
+        let error = parsed(&networks).unwrap_err().to_string();
+        assert!(error.ends_with("such as wider networks"), "{error}");
     }
 
     #[test]
