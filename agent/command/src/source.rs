@@ -233,7 +233,7 @@ fn only_ipv4(
         ));
     }
     let found = match addresses {
-        Addresses::Of { visit, .. } => visit.addresses(),
+        Addresses::Of { visit, .. } => visit.addresses(&[]),
         Addresses::Given(given) => given.to_vec(),
     };
     // Loopback and link-local addresses exist wherever IPv6 is enabled.
@@ -259,7 +259,7 @@ fn from_pod(given: &Text, addresses: &Addresses<'_>) -> Result<Result<Intent, De
     }
     let redirect = redirect_from(&facts).map_err(Failure::usage)?;
     let found = match addresses {
-        Addresses::Of { visit, .. } => visit.addresses(),
+        Addresses::Of { visit, .. } => visit.addresses(&redirect.addresses),
         Addresses::Given([]) => in_order(status_addresses(&pod, &facts)),
         Addresses::Given(given) => in_order(given.to_vec()),
     };

@@ -113,7 +113,8 @@ fn visit<T: Send>(
     let redirect = desired.redirect;
     let inside = |visit: &Visit<'_>| {
         let entered = Instant::now();
-        let intent = redirect.intent(&environment, &visit.addresses());
+        let found = visit.addresses(&redirect.addresses);
+        let intent = redirect.intent(&environment, &found);
         let intent = intent.map_err(text)?;
         let decide = entered.elapsed();
         let done = work(visit, &intent)?;

@@ -21,6 +21,8 @@ pub struct PodRedirect {
     pub dual_stack: bool,
     /// Drop packets that conntrack finds invalid: `INVALID_DROP`.
     pub drop_invalid: bool,
+    /// Addresses of the pod as its status lists them; empty while it starts.
+    pub addresses: Vec<IpAddr>,
     /// Warnings: values that were given and have no effect.
     pub warnings: Vec<String>,
 }
@@ -60,6 +62,7 @@ pub fn redirect_from(facts: &PodFacts) -> Result<PodRedirect, InputError> {
         capture_dns: switch("ISTIO_META_DNS_CAPTURE"),
         dual_stack: switch("ISTIO_DUAL_STACK"),
         drop_invalid: switch("INVALID_DROP"),
+        addresses: facts.addresses.clone(),
         warnings,
     })
 }

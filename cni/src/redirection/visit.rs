@@ -8,6 +8,7 @@ use super::{
     AppliedRedirection, Change, Difference, Failure, Sandbox, apply, change, families, hindrance,
 };
 use crate::compile::{Compiled, PASSTHROUGH_V6};
+use nix::net::if_::if_nametoindex;
 use std::borrow::Cow;
 use std::net::IpAddr;
 use std::time::Duration;
@@ -17,6 +18,9 @@ use weir_netlink::route::{Address, LOOPBACK_IFINDEX, Routing};
 
 /// Maximum total time of all exchanges with the kernel during one visit; the rollback after a failure has its own limit.
 const VISIT: Duration = Duration::from_secs(60);
+
+/// Name of the default network's interface in a pod: containerd and CRI-O ask the plugins for no other.
+const DEFAULT_LINK: &str = "eth0";
 
 /// The namespace of this thread, entered once to read, plan, write and compare. Addresses are dumped once, at the
 /// beginning.
@@ -70,20 +74,28 @@ impl Visit<'_> {
         engines::look(self.scheme)
     }
 
-    /// Returns the addresses of all interfaces: the interface with the lowest index, which is the default network's, before
-    /// those attached later; IPv4 before IPv6 within each, and `lo` last. Excludes the passthrough address, which belongs
-    /// to a redirection and not to the pod.
+    /// Returns the addresses of all interfaces: the default network's interface before the others, which are sorted by index;
+    /// IPv4 before IPv6 within each, and `lo` last. Excludes the passthrough address, which belongs to a redirection and
+    /// not to the pod.
+    ///
+    /// The default network's interface is the one that has an address of `known`: addresses of the pod from another
+    /// source, such as its status. Otherwise it is `eth0`, the name that container runtimes of Kubernetes give it, and
+    /// without such an interface the one with the lowest index. The index does not suffice: an interface that was created
+    /// on the node keeps its index in the pod, and an interface that is attached later can have a lower one.
     ///
     /// With one interface this is the order of the kernel's dump. The dump lists IPv4 of all interfaces first, so with a
     /// default network of IPv6 the address of an IPv4 attachment would be mistaken for the pod's.
     #[must_use]
-    pub fn addresses(&self) -> Vec<IpAddr> {
+    pub fn addresses(&self, known: &[IpAddr]) -> Vec<IpAddr> {
         let is_of_pod =
             |a: &&Address| a.index != LOOPBACK_IFINDEX || a.net.addr() != PASSTHROUGH_V6;
         let mut list: Vec<&Address> = self.addresses.iter().filter(is_of_pod).collect();
+        let is_known = |a: &&&Address| a.index != LOOPBACK_IFINDEX && known.contains(&a.net.addr());
+        let default = list.iter().find(is_known).map(|a| a.index);
+        let default = default.or_else(|| if_nametoindex(DEFAULT_LINK).ok());
         list.sort_by_key(|a| {
-            let address = a.net.addr();
-            (a.index == LOOPBACK_IFINDEX, a.index, address.is_ipv6())
+            let (is_lo, is_other) = (a.index == LOOPBACK_IFINDEX, Some(a.index) != default);
+            (is_lo, is_other, a.index, a.net.addr().is_ipv6())
         });
         list.iter().map(|a| a.net.addr()).collect()
     }
@@ -303,6 +315,38 @@ mod tests {
         let found = sandbox.visit(|visit| visit.verify_either(&chosen, || Some(named)));
         let found = found.unwrap().unwrap();
         found.iter().map(Change::object).collect()
+    }
+
+    /// An interface that was created on the node keeps its index, so that the others, which are made in the pod, have lower ones.
+    #[test]
+    fn the_default_network_comes_first_whatever_its_index() {
+        let netns = weir_testing::namespace_or_skip!();
+        let run = |command: &str| assert_eq!(output(&netns, command), "");
+        let sandbox = Sandbox::of(netns.try_clone().unwrap()).unwrap();
+        let order = |known: &[&str]| {
+            let known: Vec<IpAddr> = known.iter().map(|ip| ip.parse().unwrap()).collect();
+            let all = sandbox.visit(|visit| visit.addresses(&known)).unwrap();
+            let all = all.iter().filter(|ip| !ip.is_loopback());
+            all.map(ToString::to_string).collect::<Vec<_>>()
+        };
+        let link = |name: &str, index: u32, addresses: &[&str]| {
+            run(&format!(
+                "ip link add {name} index {index} type veth peer name at-{name}"
+            ));
+            for address in addresses {
+                run(&format!("ip address add {address} dev {name}"));
+            }
+        };
+        link("net2", 1122, &["192.168.8.5/24"]);
+        link("net1", 1100, &["192.168.7.5/24"]);
+        assert_eq!(order(&[]), ["192.168.7.5", "192.168.8.5"]);
+        link("eth0", 1120, &["10.0.0.5/24", "fd00::5/64"]);
+        let (eth0, rest) = (["10.0.0.5", "fd00::5"], ["192.168.7.5", "192.168.8.5"]);
+        for known in [&[][..], &["10.9.9.9"], &["127.0.0.1"], &["fd00::5"]] {
+            assert_eq!(order(known), [eth0, rest].concat(), "{known:?}");
+        }
+        let second = ["192.168.8.5", "192.168.7.5", "10.0.0.5", "fd00::5"];
+        assert_eq!(order(&["fd00::9", "192.168.8.5"]), second);
     }
 
     #[test]

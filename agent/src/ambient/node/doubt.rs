@@ -103,7 +103,8 @@ pub(super) fn told_before(
         Err(_) if sandboxes.is_absent(&pod, since) => return None,
         found => found.ok(),
     };
-    let read = found.and_then(|found| Some((found.sandbox.visit(|v| v.addresses()).ok()?, found)));
+    let read =
+        found.and_then(|found| Some((found.sandbox.visit(|v| v.addresses(&[])).ok()?, found)));
     let (mut own, found) = match read {
         Some((own, found)) => (own, Some(found)),
         None if is_captured => return None,

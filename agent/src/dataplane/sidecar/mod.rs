@@ -163,7 +163,8 @@ impl Dataplane for Sidecar {
             });
         };
         let intent = spent.measure(Phase::Decide, || {
-            redirect.intent(&self.environment, &visit.addresses())
+            let found = visit.addresses(&redirect.addresses);
+            redirect.intent(&self.environment, &found)
         });
         let intent = Box::new(intent.map_err(text)?);
         let choose = || visit.engine_to_compare(*named);

@@ -79,6 +79,30 @@ fn an_ipv6_pod_stays_one_beside_an_ipv4_interface() {
     runner.check_pod(&networks, &attachment).unwrap();
 }
 
+/// The interface that is attached after ADD has the lowest index.
+#[test]
+fn an_ipv6_pod_stays_one_beside_an_ipv4_interface_of_lower_index() {
+    let Some((cluster, networks)) = pod(json!({}), V6) else {
+        return;
+    };
+    cluster.create_main_on_the_node();
+    let (runner, attachment) = (cluster.runner(), cluster.attachment());
+    runner.add_pod(&networks, &attachment).unwrap();
+    runner.check_pod(&networks, &attachment).unwrap();
+    let rules = cluster.nft("--stateless list ruleset");
+    assert!(rules.contains("ip6 saddr ::6"), "{rules}");
+    // A repeated ADD keeps them.
+    let list = json!([cluster.entry()]);
+    let again = cluster.networks(list, None);
+    let second = Attachment {
+        container_id: "c2".into(),
+        ..attachment
+    };
+    runner.add(&again.default, &second).unwrap();
+    assert_eq!(cluster.nft("--stateless list ruleset"), rules);
+    assert!(cluster.captures(&cluster.main) && cluster.captures(&cluster.lan));
+}
+
 /// While a cluster changes from one installation to the other, pods have both.
 #[test]
 fn chained_and_selected_is_once() {

@@ -53,7 +53,7 @@ pub(crate) fn cluster(annotations: Value, main: [&str; 2], lan: [&str; 2]) -> Op
     };
     cluster.ip(&cluster.pod, "link set lo up");
     for net in [&cluster.main, &cluster.lan] {
-        cluster.write_plugin(net);
+        cluster.write_plugin(net, "");
     }
     let conf = json!({"cniVersion": "1.0.0", "name": "lan", "type": "lan"});
     cluster.write_conf("lan.conf", &conf);
@@ -83,8 +83,13 @@ impl Cluster {
         self.dir.write(&format!("net.d/{name}"), &conf.to_string());
     }
 
+    /// The link of the default network has a higher index than the other one, as if it were created on the node.
+    pub(crate) fn create_main_on_the_node(&self) {
+        self.write_plugin(&self.main, "index 1120");
+    }
+
     /// A plugin that creates a link on ADD and deletes it on DEL.
-    fn write_plugin(&self, net: &Net) {
+    fn write_plugin(&self, net: &Net, index: &str) {
         let Net { name, peer, .. } = net;
         let length = if net.in_pod.is_ipv6() { 64 } else { 24 };
         let (address, other) = (
@@ -102,7 +107,7 @@ impl Cluster {
              peer() {{ nsenter --net={peer} ip \"$@\"; }}\n\
              case $CNI_COMMAND in\n\
              ADD) set -e\n\
-             pod link add $CNI_IFNAME type veth peer name of-{name} netns {peer}\n\
+             pod link add $CNI_IFNAME {index} type veth peer name of-{name} netns {peer}\n\
              pod address add {address} dev $CNI_IFNAME {nodad}; pod link set $CNI_IFNAME up\n\
              peer address add {other} dev of-{name} {nodad}; peer link set of-{name} up\n\
              echo '{result}' ;;\n\

@@ -104,13 +104,15 @@ fn selected_twice_is_once() {
     assert!(cluster.captures(&cluster.main) && cluster.captures(&cluster.lan));
 }
 
-/// The default network determines the families, even if an interface of another family exists before the plugin is called.
+/// The default network determines the families, even if an interface of another family and a lower index exists
+/// before the plugin is called.
 #[test]
 fn an_ipv6_pod_beside_an_ipv4_interface() {
     let main = ["fd00:244::5", "fd00:244::1"];
     let Some(cluster) = cluster(json!({}), main, LAN) else {
         return;
     };
+    cluster.create_main_on_the_node();
     cluster.write_conf("istio-cni.conf", &cluster.entry());
     let networks = cluster.networks(json!([{"type": "main"}]), Some("lan,istio-cni"));
     let attachment = cluster.attachment();
