@@ -370,6 +370,42 @@ fn a_pod_is_planned_as_the_plugin_decides() {
     assert!(plan.stderr.contains("hostNetwork"), "{}", plan.stderr);
 }
 
+/// The addresses in its status identify the default network, whatever the name and the index of the interface.
+#[test]
+fn a_pod_is_redirected_as_its_status_says() {
+    let netns = pod_or_skip!();
+    let run = |line: &str| inside(&netns, "ip", &line.split(' ').collect::<Vec<_>>());
+    for (link, index, address) in [
+        ("net1", 1102, "192.168.7.5/24"),
+        ("pod0", 1120, "fd00::2/64"),
+    ] {
+        run(&format!(
+            "link add {link} index {index} type veth peer name at-{link}"
+        ));
+        run(&format!("address add {address} dev {link}"));
+    }
+    let ns = path(&netns);
+    let of = |status: &str| {
+        let pod = TempFile::new(&DUAL.replace("[{ip: 'fd00::2'}, {ip: 10.0.0.2}]", status));
+        let run = weir(&["apply", "sidecar", "--pod", pod.path(), "--netns", &ns]);
+        assert_eq!(run.code, 0, "{}", run.stderr);
+        let run = weir(&["verify", "sidecar", "--pod", pod.path(), "--netns", &ns]);
+        assert_eq!(run.code, 0, "{}", run.stderr);
+        inside(&netns, "nft", &["list", "ruleset"]).contains("::6")
+    };
+    assert!(of("[{ip: 'fd00::2'}]"));
+    let starting = TempFile::new(DUAL.split("\nstatus:").next().unwrap());
+    let verify = [
+        "verify",
+        "sidecar",
+        "--pod",
+        starting.path(),
+        "--netns",
+        &ns,
+    ];
+    assert_eq!(weir(&verify).code, 1, "the lowest index decides");
+}
+
 fn is_redirected(netns: &Netns) -> bool {
     inside(netns, "nft", &["list", "ruleset"]).contains("istio-proxy-nat")
 }
