@@ -482,7 +482,9 @@ pub(super) fn not_nested(netns: &Netns, pod: &Identity) -> Result<(), Refusal> {
 /// # Errors
 /// It does not, or it cannot be read.
 pub fn owns(sandbox: &Sandbox, pod: &Identity) -> Result<(), Refusal> {
-    let have = sandbox.visit(|visit| visit.addresses(&[])).map_err(unknown)?;
+    let have = sandbox
+        .visit(|visit| visit.addresses(&[]))
+        .map_err(unknown)?;
     has_addresses(sandbox.netns().id(), &have, pod)
 }
 
