@@ -120,7 +120,7 @@ fn tables(a: &RestoreArgs, netns: &Netns, script: &Script) -> Result<Report, Fai
             let mut engine = engine.lock_file(lock);
             engine.restore(script, a.noflush)
         });
-        let done = done.and_then(|r| r).map_err(Failure::failed)?;
+        let done = done.and_then(|r| r).map_err(unchanged)?;
         (done.lock_wait, Vec::new())
     };
     let (tables, commands) = (
@@ -143,6 +143,14 @@ fn tables(a: &RestoreArgs, netns: &Netns, script: &Script) -> Result<Report, Fai
         untold,
     })
 }
+
+/// Adds to an error what is in force: after a refusal of one table, the tables before it are put back.
+fn unchanged(e: Error) -> Failure {
+    let is_told = e.in_force != InForce::No || e.to_string().ends_with(UNCHANGED);
+    Failure::failed(format!("{e}{}", if is_told { "" } else { UNCHANGED }))
+}
+
+const UNCHANGED: &str = "; nothing was changed";
 
 /// Does what `ipset restore` does.
 fn sets(a: &RestoreArgs, netns: &Netns, text: &str) -> Result<Report, Failure> {

@@ -343,6 +343,30 @@ fn a_text_that_cannot_be_used_changes_nothing() {
     }
 }
 
+/// The kernel refuses the second table: the first one is put back, and the error says so.
+#[test]
+fn a_refusal_of_the_kernel_changes_nothing() {
+    let pod = legacy_pod_or_skip!();
+    load(&pod, "iptables-legacy-restore", V4);
+    let before = rules(&pod, "iptables-legacy-save");
+    let file = TempFile::new(
+        "*nat\n-A OUTPUT -j ACCEPT\nCOMMIT\n*filter\n-A INPUT -m policy --dir out --pol none\nCOMMIT\n",
+    );
+    let run = weir(&["restore", "--netns", &path(&pod), file.path()]);
+    assert_eq!(run.code, 1, "{}", run.stderr);
+    assert!(
+        run.stderr.contains("iptables table filter"),
+        "{}",
+        run.stderr
+    );
+    assert!(
+        run.stderr.trim_end().ends_with("; nothing was changed"),
+        "{}",
+        run.stderr
+    );
+    assert_eq!(rules(&pod, "iptables-legacy-save"), before);
+}
+
 #[test]
 fn a_test_makes_no_table() {
     let pod = legacy_pod_or_skip!();

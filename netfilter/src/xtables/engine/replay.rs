@@ -1,6 +1,5 @@
 //! A script as a change: the effect of `iptables-restore`, computed on the tables that were read.
 
-use super::check::new_rule;
 use super::plan::{Change, canonical};
 use super::{Snapshot, Transaction, XtOp};
 use crate::xtables::raw::NF_INET_NUMHOOKS;
@@ -67,24 +66,41 @@ pub fn plan_restore(script: &Script, observed: &Snapshot, keep: bool) -> Result<
         }
         change.new.sort();
         change.new.check().map_err(|e| {
-            // Only the target of a rule can make a single line wrong, and the error of the table does not name the line.
+            // Only the target of a rule can be wrong, and the error of the table does not name the line. A loop is closed by the
+            // last line that adds one of its jumps.
             let is_wrong = |(_, command): &&(Place, Command)| {
-                let to = new_rule(command).and_then(|rule| rule.target.as_ref()?.chain());
                 let mut builtin = change.new.chains.iter().take(NF_INET_NUMHOOKS);
                 let mut is_builtin = |to| builtin.any(|c| c.builtin.is_some() && c.name == to);
-                to.is_some_and(|to| !names.places.contains_key(to) || is_builtin(to))
+                jump(command)
+                    .is_some_and(|(_, to)| !names.places.contains_key(to) || is_builtin(to))
             };
-            match part.commands.iter().find(is_wrong) {
-                Some((Place { line, .. }, _)) => {
-                    let why = format!("{e}; nothing was changed");
-                    Error::refused("restore", format!("line {line}"), why)
-                }
-                None => e,
-            }
+            let path = change.new.find_loop().unwrap_or_default();
+            let is_in_loop = |(_, command): &&(Place, Command)| {
+                let mut jumps = path.iter().zip(path.iter().skip(1));
+                jump(command).is_some_and(|(from, to)| jumps.any(|(a, b)| (*a, *b) == (from, to)))
+            };
+            let found = part.commands.iter().find(is_wrong);
+            let found = found.or_else(|| part.commands.iter().rfind(is_in_loop));
+            let object = match found {
+                Some((place, _)) => format!("line {}, column {}", place.line, place.target),
+                None => format!("{} -t {}", script.family, part.name),
+            };
+            Error::refused("restore", object, format!("{e}; nothing was changed"))
         })?;
         transaction.changes.push(change);
     }
     Ok(transaction)
+}
+
+/// The chain of a new rule, and the chain that it jumps to.
+fn jump(command: &Command) -> Option<(&str, &str)> {
+    let (Command::Append(from, rule)
+    | Command::Insert(from, _, rule)
+    | Command::Replace(from, _, rule)) = command
+    else {
+        return None;
+    };
+    Some((from, rule.target.as_ref()?.chain()?))
 }
 
 enum Why {

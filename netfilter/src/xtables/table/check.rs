@@ -46,51 +46,58 @@ impl Layout {
                 }
             }
         }
-        for start in self.chains.iter().filter(|c| c.builtin.is_some()) {
-            if let Some(path) = find_loop(start, &by_name) {
-                let why = format!(
-                    "the chains form a loop: {}; remove one of the jumps",
-                    path.join(" -> ")
-                );
-                return refuse(self.object(), why);
+        match self.find_loop() {
+            None => Ok(()),
+            Some(path) => {
+                let path = path.join(" -> ");
+                let path = shorten(&path);
+                let why = format!("the chains form a loop: {path}; remove one of the jumps");
+                refuse(self.object(), why)
             }
         }
-        Ok(())
+    }
+
+    /// A loop that packets can enter: the names of its chains, the first one again at the end. Depth first, each chain once, and
+    /// without recursion: the chains may be foreign, many, and deeply nested.
+    pub(in crate::xtables) fn find_loop(&self) -> Option<Vec<&str>> {
+        let chains: HashMap<&str, &ChainLayout> =
+            self.chains.iter().map(|c| (c.name.as_str(), c)).collect();
+        // The chains that were reached: true while they are on the path.
+        let mut reached: HashMap<&str, bool> = HashMap::new();
+        for start in self.chains.iter().filter(|c| c.builtin.is_some()) {
+            let mut path = vec![(start.name.as_str(), targets(start))];
+            while let Some((name, left)) = path.last_mut() {
+                let Some(next) = left.pop() else {
+                    reached.insert(name, false);
+                    path.pop();
+                    continue;
+                };
+                match reached.insert(next, true) {
+                    None => {
+                        path.push((next, chains.get(next).map_or_else(Vec::new, |c| targets(c))))
+                    }
+                    Some(false) => {
+                        reached.insert(next, false);
+                    }
+                    Some(true) => {
+                        let names = path.iter().map(|(name, _)| *name);
+                        let from = names.skip_while(|name| *name != next);
+                        return Some(from.chain([next]).collect());
+                    }
+                }
+            }
+        }
+        None
     }
 }
 
-/// Depth first, without recursion: the chains may be foreign and deeply nested.
-fn find_loop(start: &ChainLayout, chains: &HashMap<&str, &ChainLayout>) -> Option<Vec<String>> {
-    let targets = |c: &ChainLayout| -> Vec<String> {
-        let mut all: Vec<String> = c
-            .rules
-            .iter()
-            .filter_map(|r| r.rule.target.as_ref()?.chain().map(str::to_owned))
-            .collect();
-        all.sort_unstable();
-        all.dedup();
-        all
-    };
-    let mut done: HashMap<String, bool> = HashMap::new();
-    let mut path = vec![(start.name.clone(), targets(start))];
-    while let Some((name, left)) = path.last_mut() {
-        let Some(next) = left.pop() else {
-            done.insert(name.clone(), true);
-            path.pop();
-            continue;
-        };
-        if let Some(from) = path.iter().position(|(n, _)| *n == next) {
-            let mut names: Vec<String> = path.iter().skip(from).map(|(n, _)| n.clone()).collect();
-            names.push(next);
-            return Some(names);
-        }
-        if !done.contains_key(&next) {
-            let further = chains
-                .get(next.as_str())
-                .map(|c| targets(c))
-                .unwrap_or_default();
-            path.push((next, further));
-        }
-    }
-    None
+/// The chains that the rules of a chain jump to, each once.
+fn targets(c: &ChainLayout) -> Vec<&str> {
+    let all = c.rules.iter();
+    let mut all: Vec<&str> = all
+        .filter_map(|r| r.rule.target.as_ref()?.chain())
+        .collect();
+    all.sort_unstable();
+    all.dedup();
+    all
 }

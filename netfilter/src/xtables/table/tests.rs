@@ -95,6 +95,31 @@ fn loops_and_dead_ends_are_refused() {
     assert!(check("-A INPUT -j A\n-A INPUT -j B\n-A A -j B\n").is_ok());
 }
 
+/// The time of a check grows with the length of a chain of jumps, not with its square.
+#[test]
+fn a_long_chain_of_jumps_is_checked_in_linear_time() {
+    let time = |n: usize| {
+        let declared: String = (0..n).map(|i| format!(":c{i} -\n")).collect();
+        let jumps: String = (1..n).map(|i| format!("-A c{} -j c{i}\n", i - 1)).collect();
+        let text = format!("*filter\n{declared}-A INPUT -j c0\n{jumps}COMMIT\n");
+        let script = Script::parse(XtFamily::Ip, &text).unwrap();
+        let plan = plan_restore(&script, &Snapshot::default(), false).unwrap();
+        let table = &plan.changes.first().unwrap().new;
+        let once = || {
+            let start = std::time::Instant::now();
+            table.check().unwrap();
+            start.elapsed()
+        };
+        (0..3).map(|_| once()).min().unwrap()
+    };
+    // Linear: 16 times the time; quadratic: 256 times.
+    let (short, long) = (time(2_000), time(32_000));
+    assert!(
+        long < short * 120,
+        "{short:?} for 2,000 chains, {long:?} for 32,000"
+    );
+}
+
 /// Tables, their blobs, and the descriptions of the blobs.
 fn blobs() -> Vec<(Layout, Info, Vec<u8>)> {
     let sets = Interned::default();

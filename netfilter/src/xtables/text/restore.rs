@@ -2,7 +2,7 @@
 
 use super::options::{Complaint, complain};
 use super::words::{Word, words};
-use super::{ParseError, loadable, names, rule, shorten};
+use super::{MOST_RULES, ParseError, loadable, names, rule, shorten};
 use crate::xtables::raw::XT_EXTENSION_MAXNAMELEN;
 use crate::xtables::table::table_names;
 use crate::xtables::{Policy, Rule, XtFamily};
@@ -36,6 +36,8 @@ pub struct Place {
     pub column: usize,
     /// The column of the rule number; equal to `column` if there is none.
     pub number: usize,
+    /// The column of `-j` or `-g`; equal to `column` if there is none.
+    pub target: usize,
 }
 
 /// One line. `Display` prints it as arguments of `iptables`.
@@ -79,7 +81,7 @@ impl Script {
             tables: Vec::new(),
         };
         let mut open: Option<ScriptTable> = None;
-        let mut last = 0;
+        let (mut last, mut expanded) = (0, 0);
         for (n, line) in text.lines().enumerate() {
             last = n + 1;
             let at = |c: Complaint| ParseError {
@@ -87,7 +89,9 @@ impl Script {
                 column: c.column,
                 message: c.message,
             };
-            script.line(line, n + 1, &mut open).map_err(at)?;
+            script
+                .line(line, n + 1, &mut open, &mut expanded)
+                .map_err(at)?;
         }
         match open {
             None => Ok(script),
@@ -104,6 +108,7 @@ impl Script {
         line: &str,
         number: usize,
         open: &mut Option<ScriptTable>,
+        expanded: &mut usize,
     ) -> Result<(), Complaint> {
         if line.starts_with('#') || line.trim().is_empty() {
             return Ok(());
@@ -145,11 +150,21 @@ impl Script {
             line: number,
             column: 1,
             number: 1,
+            target: 1,
         };
         let commands = match line.strip_prefix(':') {
             Some(rest) => vec![declare(rest, self.family)?],
             None => command(line, self.family, &mut place)?,
         };
+        if commands.len() > 1 {
+            *expanded += commands.len();
+        }
+        if *expanded > MOST_RULES {
+            let why = format!(
+                "lists of addresses make {expanded} rules up to here, and a table has at most {MOST_RULES}; use a set"
+            );
+            return Err(complain(1, why));
+        }
         table
             .commands
             .extend(commands.into_iter().map(|c| (place, c)));
@@ -247,6 +262,7 @@ fn command(line: &str, family: XtFamily, place: &mut Place) -> Result<Vec<Comman
     let word = argument();
     place.column = word.as_ref().unwrap_or(&command).column;
     place.number = place.column;
+    place.target = place.column;
     let checked = |word: &Word| match name {
         "-N" => new_chain(word, family),
         _ => chain_name(word),
@@ -289,7 +305,7 @@ fn command(line: &str, family: XtFamily, place: &mut Place) -> Result<Vec<Comman
                 index().transpose()?
             };
             let rest = std::mem::take(&mut words);
-            let Some(rules) = rule::rules(&rest, family, &chain, end)? else {
+            let Some(rules) = rule::rules(&rest, family, &chain, end, &mut place.target)? else {
                 return Ok(Vec::new());
             };
             if let ("-D", Some(n)) = (name, index) {

@@ -3,7 +3,7 @@
 use super::loadable::{Loadable, known};
 use super::options::{Complaint, Given, Opt, complain};
 use super::words::Word;
-use super::{names, shorten};
+use super::{MOST_RULES, names, shorten};
 use crate::protocols;
 use crate::xtables::ext::{ONE_OR_NONE, Part};
 use crate::xtables::target::VERDICTS;
@@ -29,16 +29,20 @@ struct Reader<'a> {
     sources: Option<Opt>,
     destinations: Option<Opt>,
     loaded: Vec<Loaded>,
+    /// The column of `-j` or `-g`.
+    at_target: Option<usize>,
     /// The column of the end of the line, for errors about missing words.
     end: usize,
 }
 
-/// Parses these words: several rules if `-s` or `-d` lists several addresses; `None` if they are for the other family.
+/// Parses these words: several rules if `-s` or `-d` lists several addresses; `None` if they are for the other family. Stores the column
+/// of the target in `at_target`, if there is one.
 pub(super) fn rules(
     words: &[Word],
     family: XtFamily,
     chain: &str,
     end: usize,
+    at_target: &mut usize,
 ) -> Result<Option<Vec<Rule>>, Complaint> {
     let mut reader = Reader {
         family,
@@ -48,6 +52,7 @@ pub(super) fn rules(
         sources: None,
         destinations: None,
         loaded: Vec::new(),
+        at_target: None,
         end,
     };
     while let Some(word) = reader.words.next() {
@@ -58,6 +63,7 @@ pub(super) fn rules(
             None => reader.option(word)?,
         }
     }
+    *at_target = reader.at_target.unwrap_or(*at_target);
     reader.finish().map(Some)
 }
 
@@ -203,12 +209,15 @@ impl<'a> Reader<'a> {
         let Some(o) = o else {
             return Ok(vec![None]);
         };
-        let nets: Vec<&str> = o.word(0).split(',').collect();
-        if o.not.0 && nets.len() > 1 {
+        let nets = o.word(0).split(',');
+        let count = nets.clone().count();
+        if count > MOST_RULES {
+            return Err(o.wrong(&too_many(count)));
+        }
+        if o.not.0 && count > 1 {
             return Err(o.wrong("cannot be inverted as a list; write one rule for each address"));
         }
-        nets.into_iter()
-            .map(|net| Ok(Some((o.not, o.masked_network(net, self.family)?))))
+        nets.map(|net| Ok(Some((o.not, o.masked_network(net, self.family)?))))
             .collect()
     }
 
@@ -258,6 +267,7 @@ impl<'a> Reader<'a> {
 
     fn target(&mut self, o: &Opt) -> Result<(), Complaint> {
         let name = o.word(0);
+        self.at_target = Some(o.column);
         if matches!(o.name.as_str(), "-g" | "--goto") {
             self.rule.target = Some(Target::Goto(name.to_owned()));
             return Ok(());
@@ -368,6 +378,10 @@ impl<'a> Reader<'a> {
         }
         let sources = self.networks(self.sources.as_ref())?;
         let destinations = self.networks(self.destinations.as_ref())?;
+        let count = sources.len().saturating_mul(destinations.len());
+        if let Some(o) = self.destinations.as_ref().filter(|_| count > MOST_RULES) {
+            return Err(o.wrong(&too_many(count)));
+        }
         let mut rules = Vec::new();
         for source in &sources {
             for destination in &destinations {
@@ -415,6 +429,10 @@ impl<'a> Reader<'a> {
         let message = format!("{} needs -p {needs}; add it", given.name);
         Err(complain(given.column, message))
     }
+}
+
+fn too_many(count: usize) -> String {
+    format!("makes {count} rules of the line, and a table has at most {MOST_RULES}; use a set")
 }
 
 /// The protocols with which iptables accepts ports of a NAT target, in either family.

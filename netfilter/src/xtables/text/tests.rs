@@ -275,13 +275,60 @@ fn a_command_that_cannot_be_executed_has_its_column() {
     }
 }
 
+/// Lists of addresses make more rules than any table has, by their product or line by line. Many words make no rule.
+#[test]
+fn a_short_text_does_not_take_much_memory() {
+    let list = |n| vec!["0"; n].join(",");
+    for (lines, why) in [
+        (
+            format!("-A INPUT -s {} -d {}\n", list(400), list(300)),
+            "makes 120000 rules",
+        ),
+        (
+            format!("-A INPUT -s {}\n", list(200_000)),
+            "makes 200000 rules",
+        ),
+        (
+            format!("-A INPUT -s {}\n", list(300)).repeat(400),
+            "make 110400 rules",
+        ),
+        (
+            format!("-A INPUT {}\n", "! ".repeat(100_000)),
+            "more than 65535 words",
+        ),
+        (
+            format!("-A INPUT {}\n", "-m tcp ".repeat(100_000)),
+            "more than 65535 words",
+        ),
+        (
+            format!(":A - {}\n", "x ".repeat(100_000)),
+            "more than 65535 words",
+        ),
+    ] {
+        let e = Script::parse(XtFamily::Ip, &format!("*filter\n{lines}COMMIT\n")).unwrap_err();
+        assert!(e.message.contains(why), "{e}");
+        assert!(e.to_string().len() < 1000, "{} bytes", e.message.len());
+    }
+}
+
 /// The target of a jump is checked at the end of the table.
 #[test]
-fn an_unknown_target_has_its_line() {
+fn an_unknown_target_and_a_loop_have_their_place() {
     for (text, line) in [
-        ("-A INPUT -j DROP\n-A INPUT -j NOPE", "line 3: "),
-        ("-N A\n-A A -g OUTPUT", "line 3: "),
-        ("-N A\n-A INPUT -j A\n-I INPUT 1 -j B", "line 4: "),
+        ("-A INPUT -j DROP\n-A INPUT -j NOPE", "line 3, column 10: "),
+        ("-N A\n-A A -g OUTPUT", "line 3, column 6: "),
+        (
+            "-N A\n-A INPUT -j A\n-I INPUT 1 -j B",
+            "line 4, column 12: ",
+        ),
+        (
+            ":A - [0:0]\n-A A -p tcp -j A\n-A INPUT -j A",
+            "line 3, column 13: ",
+        ),
+        (
+            ":A -\n:B -\n-A B -j A\n-A INPUT -j A\n-A A -g B\n-A INPUT -j B",
+            "line 6, column 6: ",
+        ),
     ] {
         let script = Script::parse(XtFamily::Ip, &format!("*filter\n{text}\nCOMMIT\n")).unwrap();
         let none = crate::xtables::Snapshot::default();
