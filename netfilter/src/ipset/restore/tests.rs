@@ -65,6 +65,33 @@ fn a_quoted_word_is_no_option() {
     );
 }
 
+/// A line that no command could be is refused before all of it is split, and a message does not repeat a long word.
+#[test]
+fn long_lines_and_words_are_refused() {
+    for (line, column, why) in [
+        ("a ".repeat(1 << 20), 129, "more than 64 words"),
+        ("x".repeat(1 << 20), 1, "more than 1024"),
+        (
+            format!("create a hash:ip comment {}", "x".repeat(1 << 20)),
+            26,
+            "more than 1024",
+        ),
+        (
+            format!("add \"{}\" 10.0.0.1", "x".repeat(1 << 20)),
+            5,
+            "more than 1024",
+        ),
+    ] {
+        let e = error(&line);
+        assert!(
+            e.starts_with(&format!("line 1 column {column}: ")) && e.contains(why),
+            "{} bytes",
+            e.len()
+        );
+        assert!(e.len() < 1000, "{} bytes", e.len());
+    }
+}
+
 #[test]
 fn errors_name_line_and_column() {
     let with = |line: &str| error(&format!("create a hash:ip\ncreate p hash:ip,port\n{line}"));

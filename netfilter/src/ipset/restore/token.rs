@@ -14,6 +14,11 @@ pub(in crate::ipset) struct Token<'a> {
     pub(in crate::ipset) is_bare: bool,
 }
 
+/// The largest number of words of a line, and of bytes of a word, as written. `create` has the most words, about 25, and ipset reads
+/// at most 1,024 bytes of a line.
+const MOST_WORDS: usize = 64;
+const MOST_BYTES: usize = 1024;
+
 /// Splits at white space. `"` begins and ends quoted parts, also inside a word; there are no escapes.
 pub(super) fn split(line: &str) -> Result<Vec<Token<'_>>, Wrong> {
     let mut tokens = Vec::new();
@@ -25,8 +30,20 @@ pub(super) fn split(line: &str) -> Result<Vec<Token<'_>>, Wrong> {
         if trimmed.is_empty() {
             return Ok(tokens);
         }
+        if tokens.len() == MOST_WORDS {
+            let why = format!(
+                "the line has more than {MOST_WORDS} words, and no command of ipset has so many: remove the rest"
+            );
+            return Err((column, why));
+        }
         let (token, after) = word(trimmed, column)?;
         let taken = trimmed.len() - after.len();
+        if taken > MOST_BYTES {
+            let why = format!(
+                "the word has {taken} bytes, and no word of ipset has more than {MOST_BYTES}: shorten it"
+            );
+            return Err((column, why));
+        }
         column += trimmed.get(..taken).map_or(taken, |t| t.chars().count());
         tokens.push(token);
         rest = after;

@@ -20,6 +20,9 @@ use std::fmt;
 /// The largest number of characters of a word or a rule in a message.
 const SHOWN: usize = 200;
 
+/// The most rules that lists of addresses may make: a rule has at least 152 bytes, and a table that weir reads at most 16 MiB.
+const MOST_RULES: usize = (16 << 20) / 152;
+
 /// The beginning of a text of untrusted length, for a message.
 pub(super) fn shorten(text: &str) -> Cow<'_, str> {
     let end = text.char_indices().nth(SHOWN).map(|(at, _)| at);

@@ -12,6 +12,9 @@ pub(super) struct Word {
     pub(super) quoted: bool,
 }
 
+/// The largest number of words of a line. A rule has at most 65,535 bytes, and no notation needs a word for each byte.
+const MOST: usize = 65_535;
+
 /// Splits at blanks, except between double quotes; inside quotes a backslash escapes the next character.
 pub(super) fn words(line: &str) -> Result<Vec<Word>, Complaint> {
     let mut words = Vec::new();
@@ -20,6 +23,11 @@ pub(super) fn words(line: &str) -> Result<Vec<Word>, Complaint> {
     for (n, c) in line.chars().enumerate() {
         let column = n + 1;
         let is_blank = c == ' ' || c == '\t';
+        if words.len() > MOST {
+            let why =
+                format!("the line has more than {MOST} words, and no rule needs so many; split it");
+            return Err(complain(column, why));
+        }
         if open.is_none() && is_blank {
             words.extend(word.take());
             continue;
