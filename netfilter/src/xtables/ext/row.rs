@@ -29,7 +29,7 @@ pub(crate) struct Row {
     pub(crate) initial: &'static [(usize, &'static [u8])],
     /// Bytes that have no meaning for IPv4: all bytes of an address but the first four.
     pub(crate) unused: &'static [Range<usize>],
-    /// The bytes of a number whose text is rounded: decoding keeps them as they were read.
+    /// The bytes of a number whose text is rounded, or of a list whose order is not printed: decoding keeps them as they were read.
     pub(crate) rounded: Range<usize>,
     /// At least one of these options must be given.
     pub(crate) one_of: &'static [&'static str],

@@ -289,7 +289,10 @@ pub(crate) fn range_of(o: &Opt, word: &str, width: usize) -> Result<(u64, u64), 
 
 /// The same without that condition: iptables accepts most ranges that end before they begin, and they match nothing.
 fn ends_of(o: &Opt, word: &str, width: usize) -> Result<(u64, u64), Complaint> {
-    let number = |text: &str| number_of(o, text, width);
+    let number = |text: &str| match o.name().ends_with("port") {
+        true => o.port(text).map(u64::from),
+        false => number_of(o, text, width),
+    };
     let all = u64::MAX >> (64 - 8 * u32::try_from(width).unwrap_or(8).min(8));
     Ok(match word.split_once(':') {
         None => (number(word)?, number(word)?),

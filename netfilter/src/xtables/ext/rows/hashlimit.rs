@@ -81,11 +81,17 @@ fn show(b: &Blob, family: XtFamily) -> Option<Vec<Shown>> {
         if burst == 0 {
             EXPIRE_BYTES
         } else {
-            let burst = cost_to_bytes(avg).wrapping_mul(burst);
-            let (name, size) = SIZES.iter().find(|(_, size)| burst >= *size)?;
+            let rate = cost_to_bytes(avg);
+            let bytes = rate.wrapping_mul(burst);
+            // iptables rounds down; the largest unit that restores the same burst.
+            let is_same = |size: u64| {
+                let rounded = bytes / size * size;
+                rate > 0 && rounded >= rate && rounded.div_ceil(rate) == burst
+            };
+            let (name, size) = SIZES.iter().find(|(_, size)| is_same(*size))?;
             all.push(Shown::one(
                 "--hashlimit-burst",
-                format!("{}{name}b", burst / size),
+                format!("{}{name}b", bytes / size),
             ));
             EXPIRE_BURST
         }

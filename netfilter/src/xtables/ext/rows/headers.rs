@@ -77,7 +77,7 @@ rows! {
     ]
     MATCH "esp" { size: 12, initial: &[(4, LAST)] } [field(&["--espspi"], Range(4), 0).unless(ALL).not(8, 1, 1)]
     MATCH "ipcomp" { size: 12 } [
-        field(&["--ipcompspi"], Range(4), 0).unless(ALL).not(8, 1, 1),
+        field(&["--ipcompspi"], Range(4), 0).not(8, 1, 1),
         flag(&["--compres"], 9, 1, 1),
     ]
     MATCH "dccp" { size: 16 } [

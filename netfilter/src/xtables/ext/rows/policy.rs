@@ -64,8 +64,10 @@ fn show(b: &Blob, family: XtFamily) -> Option<Vec<Shown>> {
     if b.has(FLAGS, STRICT) {
         all.push(Shown::new("--strict", Vec::new()));
     }
-    let len = usize::try_from(b.uint(LEN.at, LEN.width).min(MAX)).ok()?;
-    for n in 0..len {
+    let len = b.uint(LEN.at, LEN.width);
+    // With `--pol none` iptables accepts the options of one element and does not count it.
+    let len = if b.has(FLAGS, NONE) { len + 1 } else { len };
+    for n in 0..usize::try_from(len.min(MAX)).ok()? {
         let at = ELEMENT * n;
         if n > 0 {
             all.push(Shown::new("--next", Vec::new()));

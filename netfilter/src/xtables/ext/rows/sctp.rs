@@ -1,6 +1,7 @@
 //! `-m sctp` (`struct xt_sctp_info`): ports, and a set of chunk types with up to four conditions on their flags.
 
 use super::prelude::*;
+use std::collections::BTreeSet;
 
 /// Offsets of `chunkmap`, `chunk_match_type`, `flag_info` and `flag_count`.
 const MAP: usize = 8;
@@ -30,6 +31,9 @@ const CHUNK_TYPES: Code = Code {
     show: |b, _, _| {
         let how = b.uint(HOW, 4);
         let how = MATCHES.iter().find(|(_, n)| *n == how)?.0.to_owned();
+        if !has_known_flags(b) {
+            return None;
+        }
         let map = b.bytes(MAP, MAP_LEN);
         if map.iter().all(|byte| *byte == 0) {
             return Some(vec![how, "NONE".into()]);
@@ -65,6 +69,25 @@ fn word_of(kind: usize) -> usize {
 
 fn is_set(b: &Blob, kind: usize) -> bool {
     b.uint(word_of(kind), 4) & (1 << (kind % 32)) != 0
+}
+
+/// Whether the conditions on flags can be printed: one for each chunk of the set at most, of flags that have letters.
+fn has_known_flags(b: &Blob) -> bool {
+    let count = usize::try_from(b.uint(FLAG_COUNT, 4)).unwrap_or(usize::MAX);
+    let mut kinds = BTreeSet::new();
+    let is_known = |n: usize| {
+        let at = FLAG_INFO + 3 * n;
+        let (of, flag, mask) = (b.uint(at, 1), b.uint(at + 1, 1), b.uint(at + 2, 1));
+        if n >= count {
+            return (of, flag, mask) == (0xff, 0, 0);
+        }
+        let mut chunks = CHUNKS.iter();
+        let chunk = chunks.find(|(kind, ..)| u64::try_from(*kind) == Ok(of) && is_set(b, *kind));
+        let letters = chunk.map_or("", |(_, _, letters)| letters).chars();
+        let known = letters.fold(0, |all, letter| all << 1 | u64::from(letter != '-'));
+        mask != 0 && mask & !known == 0 && flag & !mask == 0 && kinds.insert(of)
+    };
+    count <= MAX_FLAGS && (0..MAX_FLAGS).all(is_known)
 }
 
 /// Prints the conditions on the flags of a chunk: upper case for a set flag, lower case for a clear one.
@@ -132,7 +155,8 @@ fn chunk(o: &Opt, b: &mut Blob, word: &str) -> Result<(), Complaint> {
 const ANY_CHUNK: &[u8] = &[0xff];
 
 rows! {
-    MATCH "sctp" { size: 292, initial: &[(268, ANY_CHUNK), (271, ANY_CHUNK), (274, ANY_CHUNK), (277, ANY_CHUNK)] } [
+    // The order of the conditions on flags has no meaning, and iptables prints them in the order of the chunks.
+    MATCH "sctp" { size: 292, rounded: FLAG_INFO..FLAG_COUNT, initial: &[(268, ANY_CHUNK), (271, ANY_CHUNK), (274, ANY_CHUNK), (277, ANY_CHUNK)] } [
         field(&["--sport", "--source-port"], Value::Range(2), 4).set(284, 4, 1).not(288, 4, 1),
         field(&["--dport", "--destination-port"], Value::Range(2), 0).set(284, 4, 2).not(288, 4, 2),
         field(&["--chunk-types"], Value::Code(&CHUNK_TYPES), 0).set(284, 4, 4).not(288, 4, 4),

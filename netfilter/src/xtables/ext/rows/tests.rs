@@ -131,6 +131,57 @@ fn a_rounded_rate_is_kept() {
     }
 }
 
+/// The conditions on the flags of chunks keep their order; one that has no text is shown as bytes.
+#[test]
+fn flags_of_chunks_in_any_order_are_listed() {
+    let text = "-m sctp --chunk-types any ABORT:T,DATA:U";
+    let sets = Interned::default();
+    let cx = Context {
+        family: Ip,
+        sets: &sets,
+        revisions: &All,
+    };
+    let wire = extension(Ip, text).wire(&cx).unwrap();
+    let with = |at: usize, bytes: &[u8]| {
+        let mut data = Blob(wire.data.clone());
+        data.set(at, bytes);
+        let name = "sctp".to_owned();
+        (
+            data.clone(),
+            match_of(
+                Ip,
+                &Unknown {
+                    name,
+                    revision: 0,
+                    data: data.0,
+                },
+            ),
+        )
+    };
+    let (data, read) = with(0, &[]);
+    assert_eq!(
+        read.to_string(),
+        " -m sctp --chunk-types any DATA:U,ABORT:T"
+    );
+    let Match::Extension(value) = &read else {
+        panic!("{read:?}");
+    };
+    assert_eq!(value.wire(&cx).unwrap().data, data.0);
+    // A chunk twice or outside of the set, a flag without a letter or outside of the mask, an entry beyond the count.
+    for (at, bytes) in [
+        (271, [6, 1, 1]),
+        (271, [1, 1, 1]),
+        (271, [0, 16, 16]),
+        (271, [0, 1, 2]),
+        (274, [0, 4, 4]),
+    ] {
+        assert!(
+            matches!(with(at, &bytes).1, Match::Unknown(_)),
+            "{at} {bytes:?}"
+        );
+    }
+}
+
 #[test]
 fn other_words_mean_the_same() {
     for (family, text, shown) in OTHER_TEXTS {
