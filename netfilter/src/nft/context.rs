@@ -14,6 +14,8 @@ use super::{expr, raw};
 pub(crate) struct Context {
     /// `NFPROTO_IPV4` or `NFPROTO_IPV6`
     pub(crate) nfproto: Option<u8>,
+    /// The table sees packets of both families, so that `ct l3proto` determines the network header.
+    pub(crate) inet: bool,
     /// `IPPROTO_*`
     pub(crate) l4proto: Option<u8>,
     /// The link-layer header is that of Ethernet.
@@ -62,6 +64,7 @@ impl Context {
         };
         Self {
             nfproto,
+            inet: family == TableFamily::Inet,
             ether: family == TableFamily::Bridge,
             arp: family == TableFamily::Arp,
             ..Self::default()
@@ -109,6 +112,12 @@ impl Context {
         match (selector, field.map(|f| f.data_type)) {
             (Selector::Meta(MetaKey::Nfproto), _) if v.0.len() == 1 => self.nfproto = value,
             (Selector::Meta(MetaKey::L4proto), _) if v.0.len() == 1 => self.l4proto = value,
+            (Selector::Ct(CtKey::L3protocol, _), _) if self.inet && v.0.len() == 1 => {
+                self.nfproto = value
+            }
+            (Selector::Ct(CtKey::Protocol, _), _) if self.nfproto.is_some() && v.0.len() == 1 => {
+                self.l4proto = value;
+            }
             (Selector::Meta(MetaKey::Protocol), _) => self.note_ether_type(v),
             (Selector::Meta(MetaKey::Iiftype), _) => self.ether = v.to_ne() == Some(ARPHRD_ETHER),
             (Selector::Payload { base, .. }, Some(DataType::ETHER_TYPE))

@@ -49,6 +49,7 @@ headers! {
     VLAN = "vlan" 16 {
         0 3 "pcp" INTEGER 1,
         3 1 "dei" INTEGER 2,
+        3 1 "cfi" INTEGER 3,
         4 12 "id" INTEGER 4,
         16 16 "type" ETHER_TYPE 5,
     }
@@ -184,7 +185,7 @@ headers! {
         0 8 "type" IGMP_TYPE 1,
         8 8 "mrt" INTEGER 3,
         16 16 "checksum" INTEGER 2,
-        32 32 "group" IPV4_ADDR 4,
+        32 32 "group" INTEGER 4,
     }
 }
 

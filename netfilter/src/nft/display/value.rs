@@ -20,6 +20,7 @@ pub(crate) fn value(data: &Data, data_type: DataType, host_order: bool) -> Strin
     let named = |table, n| name(table, n).map(str::to_owned);
     match (data_type.shown(), data.number(host_order)) {
         (Shown::Bytes(text), _) => text(&data.0, host_order),
+        (Shown::Named(_), None) if !data.0.is_empty() => decimal(&data.0, host_order),
         (_, None) => hex(&data.0),
         (Shown::Bits(table), Some(n)) => bits(table, n),
         (Shown::Text(text), Some(n)) => text(n),
@@ -28,6 +29,27 @@ pub(crate) fn value(data: &Data, data_type: DataType, host_order: bool) -> Strin
         }
         (Shown::Named(table), Some(n)) => named(table, n).unwrap_or_else(|| n.to_string()),
     }
+}
+
+/// A number of any length.
+fn decimal(bytes: &[u8], host_order: bool) -> String {
+    let mut digits = vec![0];
+    let mut add = |byte: &u8| {
+        let mut carry = u32::from(*byte);
+        for digit in &mut digits {
+            carry += *digit << 8;
+            (*digit, carry) = (carry % 10, carry / 10);
+        }
+        while carry > 0 {
+            digits.push(carry % 10);
+            carry /= 10;
+        }
+    };
+    match host_order && cfg!(target_endian = "little") {
+        true => bytes.iter().rev().for_each(&mut add),
+        false => bytes.iter().for_each(&mut add),
+    }
+    digits.iter().rev().map(ToString::to_string).collect()
 }
 
 /// The numbers of the bits that are set in a bit map of the kernel; in network order the last byte has the lowest bits.
@@ -71,7 +93,10 @@ pub(crate) fn ordered(data: &Data, data_type: DataType, host_order: bool, turned
             let bits: Vec<String> = bits.map(|bit| format!("0x{bit:x}")).collect();
             bits.join(" | ")
         }
-        (DataType::ARPHRD | DataType::FIB_ADDR | DataType::BOOLEAN, _) if turned => {
+        // 0 is the same in both orders.
+        (DataType::ARPHRD | DataType::FIB_ADDR | DataType::BOOLEAN, n)
+            if turned && n != Some(0) =>
+        {
             bound(data, data_type, host_order)
         }
         (DataType::TCP_FLAG, Some(n)) if n.count_ones() != 1 => format!("0x{n:x}"),

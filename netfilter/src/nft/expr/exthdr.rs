@@ -268,7 +268,6 @@ impl Exthdr {
             (raw::NFT_EXTHDR_OP_IPV6, _, "nexthdr") => DataType::INET_PROTO,
             (raw::NFT_EXTHDR_OP_IPV6, "mh", "type") => DataType::MH_TYPE,
             (raw::NFT_EXTHDR_OP_IPV6, ..) if len == 128 => DataType::IPV6_ADDR,
-            (raw::NFT_EXTHDR_OP_IPV4, _, "addr") => DataType::IPV4_ADDR,
             _ => DataType::INTEGER,
         };
         // Some names begin with another name of the header.

@@ -54,11 +54,11 @@ impl Listing<'_> {
             self.texts.pop();
             return self.matched(text);
         }
-        let right = match (&left.kind, op) {
-            (Kind::Selector(s), CmpOp::Lt | CmpOp::Lte | CmpOp::Gt | CmpOp::Gte) => {
+        let right = match (source(left), op) {
+            (Some(s), CmpOp::Lt | CmpOp::Lte | CmpOp::Gt | CmpOp::Gte) => {
                 let turned = left.host_order != is_host_order(s);
                 match self.context.field(s) {
-                    None if matches!(s, Selector::Payload { .. }) => self.typed_value(d, left),
+                    None if is_payload(s) => self.typed_value(d, left),
                     _ => ordered(d, left.data_type, left.host_order, turned),
                 }
             }
@@ -287,6 +287,19 @@ impl Listing<'_> {
         (!is_one || mask != d)
             .then(|| format!("{} {}{flags} / {bits}", self.text(of), sign(op, false)))
     }
+}
+
+/// The selector whose value is compared, or an operation on a value that is not of the packet.
+fn source(t: &Term) -> Option<&Selector> {
+    match &t.kind {
+        Kind::Selector(s) => Some(s),
+        Kind::Binary(of, ..) => source(of).filter(|s| !is_payload(s)),
+        _ => None,
+    }
+}
+
+fn is_payload(s: &Selector) -> bool {
+    matches!(s, Selector::Payload { .. })
 }
 
 /// The number of leading bits that a mask selects, of a type whose prefixes have a notation.
