@@ -92,7 +92,12 @@ impl Visit<'_> {
         let mut list: Vec<&Address> = self.addresses.iter().filter(is_of_pod).collect();
         let is_known = |a: &&&Address| a.index != LOOPBACK_IFINDEX && known.contains(&a.net.addr());
         let default = list.iter().find(is_known).map(|a| a.index);
-        let default = default.or_else(|| if_nametoindex(DEFAULT_LINK).ok());
+        // With one interface, as nearly every pod has, there is nothing to order.
+        let mut indexes = list.iter().map(|a| a.index);
+        let index = indexes.find(|index| *index != LOOPBACK_IFINDEX);
+        let has_others = indexes.any(|other| other != LOOPBACK_IFINDEX && Some(other) != index);
+        let by_name = || has_others.then(|| if_nametoindex(DEFAULT_LINK).ok());
+        let default = default.or_else(|| by_name().flatten());
         list.sort_by_key(|a| {
             let (is_lo, is_other) = (a.index == LOOPBACK_IFINDEX, Some(a.index) != default);
             (is_lo, is_other, a.index, a.net.addr().is_ipv6())
