@@ -1,7 +1,9 @@
 //! Pods in ambient mode, with a stand-in for ztunnel: transparent sockets with its mark.
 // matrix: smoke; variants 6.12-rt
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener, TcpStream};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use weir_ambient::{Redirect, Request};
@@ -9,7 +11,7 @@ use weir_cni::compile::Engine;
 use weir_cni::redirection::{Desired, Sandbox};
 use weir_demo::{Flow, Lab, Mode, Outcome, Owner, Place, Protocol, Receiver, Stage, ZTUNNEL_MARK};
 use weir_netlink::Netns;
-use weir_netlink::route::AddressFamily;
+use weir_netlink::route::{AddressFamily, Route, Routing};
 
 use crate::ebpf;
 use crate::support::{Case, Pod, REDIRECT, lab, tcp};
@@ -206,6 +208,44 @@ fn what_comes_from_a_virtual_machine_is_outbound() {
             pod.expect(guest, Receiver::ProxyOutbound);
             let to = pod.at(Place::Pod, family, 8080);
             pod.expect(tcp("in", Place::Client, to), Receiver::ProxyInbound);
+        }
+    });
+}
+
+/// The answers of a virtual machine are no new connections, and in ingress mode nothing captures those that others open to it.
+#[test]
+fn a_virtual_machine_answers_connections() {
+    let overrides = json!({ "virtual_interfaces": ["k6t-a"], "ingress_mode": true });
+    each(false, &overrides, |pod| {
+        let [pod_netns, server, client] =
+            [Place::Pod, Place::Server, Place::Client].map(|place| pod.lab.netns(place));
+        let vm = pod.lab.attach("k6t-a", Place::Client, 8).expect("k6t-a");
+        let other = pod.lab.attach("eth1", Place::Server, 9).expect("eth1");
+        pod.again(&wanted(false, &overrides));
+        for &family in pod.lab.families() {
+            let sysctl = match family {
+                AddressFamily::V4 => "/proc/sys/net/ipv4/ip_forward",
+                AddressFamily::V6 => "/proc/sys/net/ipv6/conf/all/forwarding",
+            };
+            let forward = pod_netns.run(|| std::fs::write(sysctl, "1"));
+            forward.expect("entered").expect("forwards");
+            let to_vm = Route::unicast(vm.peer(family).into(), Some(other.pod(family)), None);
+            let back = Route::unicast(other.peer(family).into(), Some(vm.pod(family)), None);
+            for (netns, route) in [(server, to_vm), (client, back)] {
+                let routing = Routing::open_in(netns).expect("a socket");
+                routing.add_route(&route).expect("a route");
+            }
+            let listens = client.run(|| TcpListener::bind((vm.peer(family), 2222)));
+            let listens = listens.expect("entered").expect("listens");
+            let to = listens.local_addr().expect("an address");
+            let begins = server.run(|| TcpStream::connect_timeout(&to, Duration::from_secs(3)));
+            let mut begun = begins.expect("entered").expect("the machine answers");
+            let (mut accepted, from) = listens.accept().expect("accepted");
+            assert_eq!(from.ip(), other.peer(family));
+            accepted.write_all(b"data").expect("written");
+            let mut read = [0; 4];
+            begun.read_exact(&mut read).expect("read");
+            assert_eq!(&read, b"data");
         }
     });
 }

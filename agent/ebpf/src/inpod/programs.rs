@@ -267,21 +267,22 @@ fn ingress(traits: &Traits) -> Result<Code, AsmError> {
     b.finish()
 }
 
-/// Assembles the program for virtual machines: it marks all TCP, which therefore stays in this namespace; packets without a
-/// connection go to ztunnel's outbound listener.
+/// Assembles the program for virtual machines:
+/// 1. Packets of existing connections of this namespace are marked, so that they stay here.
+/// 2. First packets are marked, too, and go to ztunnel's outbound listener.
+/// 3. Everything else passes: answers of the virtual machine to connections that others opened.
 fn guest(traits: &Traits) -> Result<Code, AsmError> {
     let mut b = traits.builder(Role::Guest);
-    let pass = b.pass;
+    let (pass, known) = (b.pass, b.asm.label());
     b.parse(Udp::Passes);
+    jump_if_connected(&mut b, known);
+    b.is_first();
+    b.asm.jump_if(If::Eq, R1, 0, pass);
+    b.captured(Count::Outbound);
+    b.assign(OUTBOUND_PORT, Some(Count::NoOutboundListener));
+    b.asm.bind(known);
     b.asm.mov(R1, LOCAL);
     b.asm.store(Size::W, R6, SKB_MARK, R1);
-    jump_if_connected(&mut b, pass);
-    b.is_first();
-    let later = b.asm.label();
-    b.asm.jump_if(If::Eq, R1, 0, later);
-    b.captured(Count::Outbound);
-    b.asm.bind(later);
-    b.assign(OUTBOUND_PORT, Some(Count::NoOutboundListener));
     b.asm.jump(pass);
     b.finish()
 }
