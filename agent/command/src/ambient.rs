@@ -151,7 +151,9 @@ pub(super) fn clean(a: &AmbientCleanArgs) -> Result<u8, Failure> {
 pub(super) fn alone(sandbox: &Sandbox, dry_run: bool) -> Result<Option<Lock>, Failure> {
     match dry_run {
         true => Ok(None),
-        false => Lock::of_netns(sandbox.netns()).map_err(Failure::failed),
+        false => Lock::of_netns(sandbox.netns())
+            .map(Some)
+            .map_err(Failure::failed),
     }
 }
 

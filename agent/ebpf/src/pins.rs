@@ -8,6 +8,7 @@
 
 mod lock;
 
+pub(crate) use lock::Flock;
 pub use lock::Lock;
 
 use crate::hook::{Hook, Way, pin_name};
@@ -190,8 +191,8 @@ impl Bpffs {
         Ok(folders)
     }
 
-    /// Locks the pins against other writers on this machine; see [`Lock::wait`].
-    pub(crate) fn lock(&self) -> Result<Option<Lock>> {
+    /// Locks the pins against other writers on this machine; see [`Flock::wait`].
+    pub(crate) fn lock(&self) -> Result<Option<Flock>> {
         let folder = self.weir();
         let object = folder.display().to_string();
         // Only root may open the directory, and so lock it.
@@ -202,7 +203,7 @@ impl Bpffs {
         let private =
             made.and_then(|()| std::fs::set_permissions(&folder, Permissions::from_mode(0o700)));
         private.map_err(|e| failed("lock", &object, &e))?;
-        Lock::wait(&folder, &object)
+        Flock::wait(&folder, &object)
     }
 
     /// Deletes the directories of namespaces that are gone, and returns their number. If a directory has no link with an interface, or no

@@ -5,6 +5,9 @@ use crate::ambient_ebpf::Scene;
 use crate::node_ambient::with_proxy;
 use crate::support::{Run, path, weir_with};
 use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
 use std::thread;
 use weir_netlink::Netns;
 
@@ -19,7 +22,7 @@ fn both(pair: [&str; 2], apply: impl Fn(&str) -> Run + Sync) {
 }
 
 /// Returns the engines that hold objects of weir.
-fn holding(netns: &Netns, bpffs: &str) -> Vec<&'static str> {
+pub(crate) fn holding(netns: &Netns, bpffs: &str) -> Vec<&'static str> {
     let signs = [
         ("bpf", "pinned at"),
         ("nft", "istio-"),
@@ -87,6 +90,40 @@ fn a_pod_has_one_writer_at_a_time() {
     drop(other);
     let applied = scene.ambient("apply", &[]);
     assert_eq!(applied.code, 0, "{applied:?}");
+}
+
+/// A process that cannot be a writer holds the lock, which is ignored: the writers exclude each other nevertheless.
+#[test]
+fn a_lock_of_a_process_without_rights_lets_no_two_write() {
+    let Some(scene) = Scene::new() else { return };
+    let holding = || holding(&scene.netns, scene.bpffs());
+    let netns = path(&scene.netns);
+    let hold = || {
+        let script = "exec flock /proc/self/ns/net sh -c 'echo locked; exec cat'";
+        let mut command = Command::new("sh");
+        let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        piped.args(["-c", script]).uid(65_534).gid(65_534).spawn()
+    };
+    let mut holder = scene.netns.run(hold).unwrap().unwrap();
+    let mut said = String::new();
+    let mut output = BufReader::new(holder.stdout.take().unwrap());
+    output.read_line(&mut said).unwrap();
+    assert_eq!(said, "locked\n");
+    for round in 0..10 {
+        if round % 2 == 0 {
+            let cleaned = scene.run(&["clean", "ambient", "--netns", &netns]);
+            assert_eq!((cleaned.code, holding()), (0, Vec::new()), "{cleaned:?}");
+        }
+        both(["ebpf", "nft"], |engine| {
+            scene.ambient("apply", &["--engine", engine])
+        });
+        assert_eq!(holding().len(), 1, "{round}: {:?}", holding());
+        let verified = scene.ambient("verify", &[]);
+        assert_eq!(verified.code, 0, "{round}: {verified:?}");
+    }
+    // The process ends with its stdin.
+    drop(holder.stdin.take());
+    holder.wait().unwrap();
 }
 
 #[test]

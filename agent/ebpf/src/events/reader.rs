@@ -5,7 +5,7 @@ use super::{Event, REASONS, Verdict};
 use crate::failed;
 use crate::inpod::layout::WATCH_LOST;
 use crate::maps;
-use crate::pins::{Bpffs, LAYOUT, Lock};
+use crate::pins::{Bpffs, LAYOUT, Flock};
 use std::fs::{File, TryLockError};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -22,7 +22,7 @@ pub struct Reader {
     id: u32,
     watch: Map,
     pin: PathBuf,
-    _lock: Lock,
+    _lock: Flock,
 }
 
 impl Reader {
@@ -40,7 +40,7 @@ impl Reader {
             return Ok(None);
         };
         let folder = File::open(&layout).map_err(|e| failed("open", &object, &e))?;
-        let lock = Lock::of(folder);
+        let lock = Flock::of(folder);
         let lock = lock.map_err(|(_, e)| match e {
             TryLockError::WouldBlock => {
                 Error::refused("read", "events of packets", "another process reads them")

@@ -1,8 +1,10 @@
 //! Locks against other writers.
 
 mod holders;
+mod root_only;
 
 use crate::failed;
+use root_only::RootOnly;
 use std::fs::{File, TryLockError};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -13,12 +15,36 @@ const LOCK_TIME: Duration = Duration::from_secs(10);
 /// Interval between checks for the holders of the lock.
 const LOOK: Duration = Duration::from_millis(200);
 
+/// A locked network namespace: a command that may replace programs by rules, or the reverse, holds this lock from its first
+/// observation until what it replaces is removed. It is taken before the lock of the pins, never after it.
+#[derive(Debug)]
+pub struct Lock {
+    _of_file: Option<Flock>,
+    _root_only: Option<RootOnly>,
+}
+
+impl Lock {
+    /// Locks the file of the namespace, the only one that is the same in every container, then the namespace among the writers of weir
+    /// that share a `/run`. The second lock excludes them from each other while a process that cannot be a writer holds the first
+    /// one; see [`Flock::wait`].
+    ///
+    /// # Errors
+    /// Another writer, or a process that is not visible here, holds a lock for more than 10 s; or a file cannot be opened or locked.
+    pub fn of_netns(netns: &Netns) -> Result<Self> {
+        let object = format!("network namespace {}", netns.id());
+        Ok(Self {
+            _of_file: Flock::wait(&netns.path(), &object)?,
+            _root_only: RootOnly::wait(&root_only::file(), netns, &object)?,
+        })
+    }
+}
+
 /// A locked file or directory (`flock(2)`). It is unlocked explicitly, because a thread with a separate descriptor table may hold a
 /// copy of the descriptor.
 #[derive(Debug)]
-pub struct Lock(File);
+pub(crate) struct Flock(File);
 
-impl Lock {
+impl Flock {
     /// Locks the file without waiting.
     ///
     /// # Errors
@@ -28,16 +54,6 @@ impl Lock {
             Ok(()) => Ok(Self(file)),
             Err(e) => Err((file, e)),
         }
-    }
-
-    /// Locks a network namespace: a command that may replace programs by rules, or the reverse, holds this lock from its first
-    /// observation until what it replaces is removed. The lock is on the file of the namespace, the only one that is the same in
-    /// every container. It is taken before the lock of the pins, never after it. `None`: see `wait`.
-    ///
-    /// # Errors
-    /// Another writer, or a process that is not visible here, holds the lock for more than 10 s; or the file cannot be opened.
-    pub fn of_netns(netns: &Netns) -> Result<Option<Self>> {
-        Self::wait(&netns.path(), &format!("network namespace {}", netns.id()))
     }
 
     /// Locks the file or directory at `path`; `object` is its name in errors. Waits up to 10 s for another writer.
@@ -84,7 +100,7 @@ impl Lock {
     }
 }
 
-impl Drop for Lock {
+impl Drop for Flock {
     fn drop(&mut self) {
         // The file is closed in any case.
         let _ = self.0.unlock();
