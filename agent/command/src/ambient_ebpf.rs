@@ -205,7 +205,7 @@ fn gone(e: Error) -> Failure {
 }
 
 /// The error of a removal that failed after programs were detached.
-pub(super) fn after(detached: &[Change], e: impl Display) -> Failure {
+pub(super) fn after<T>(detached: &[T], e: impl Display) -> Failure {
     match detached.is_empty() {
         true => Failure::failed(e),
         false => Failure::failed(format!(

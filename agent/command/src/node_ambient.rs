@@ -2,13 +2,13 @@
 //!
 //! They act on the network namespace of the node; by default, the one that the command runs in.
 
-use super::ambient_ebpf::{bpffs, is_ebpf, refuse_elsewhere};
+use super::ambient_ebpf::{after, bpffs, is_ebpf, refuse_elsewhere};
 use super::args::{EngineArg, namespace as at};
 use super::failure::{Failure, code, warn};
 use super::output::{self, push_line};
 use super::source::{DESCRIPTION, name, named, read};
 use clap::Args;
-use serde_json::{Value, json};
+use serde_json::json;
 use std::path::{Path, PathBuf};
 use weir_cni::compile::Engine;
 use weir_demo::node_ambient::Way;
@@ -144,8 +144,8 @@ fn unfinished(e: weir_netlink::Error) -> Failure {
     let way_out = match e.in_force {
         InForce::No => "",
         InForce::Yes | InForce::Unknown => {
-            "; `weir verify node-ambient` lists what is missing, a second `weir apply node-ambient` completes it, and \
-             `weir clean node-ambient` removes what there is"
+            "; rules, programs of eBPF or both may be in force: `weir verify node-ambient` lists what is missing, a second \
+             `weir apply node-ambient` completes it, and `weir clean node-ambient` removes what there is"
         }
     };
     Failure::failed(format!("{e}{way_out}"))
@@ -173,18 +173,14 @@ pub(super) fn clean(a: &NodeAmbientCleanArgs) -> Result<u8, Failure> {
     let netns = namespace(a.host_netns.as_deref())?;
     known(&netns, config.as_ref()).map_err(Failure::failed)?;
     let both = remove_all(&netns, &root(), config.as_ref());
-    let (detached, mut removed) = match both.map_err(Failure::failed)? {
-        [Ok(detached), Ok(removed)] => (detached, removed),
-        [Ok(_), Err(e)] => return Err(Failure::failed(e)),
-        [Err(e), Ok(_)] => {
-            return Err(Failure::failed(format!(
-                "{e}; what could be removed is gone"
-            )));
-        }
-        [Err(first), Err(e)] => {
-            return Err(Failure::failed(format!("{e}; besides: {first}")));
-        }
-    };
+    let (detached, removed) = both.map_err(|e| match e.in_force {
+        InForce::No => Failure::failed(e),
+        InForce::Yes | InForce::Unknown => Failure::failed(format!(
+            "{e}; programs of eBPF may be in force, and the routing at the proxy stays with them: a second \
+             `weir clean node-ambient` removes what is left"
+        )),
+    })?;
+    let mut removed = removed.map_err(|e| after(&detached, e))?;
     removed.extend(detached);
     if a.json {
         return output::json(&json!({ "removed": removed }));
@@ -260,7 +256,10 @@ fn programs_shown(change: &ebpf::Change, is_json: bool, verb: &str) -> Result<u8
     let lines = |steps: &[weir_ebpf::node::Change]| -> Vec<String> {
         steps.iter().map(ToString::to_string).collect()
     };
-    let (host, of_proxy) = (lines(&change.steps.host), lines(&change.steps.proxy));
+    let (mut host, of_proxy) = (lines(&change.steps.host), lines(&change.steps.proxy));
+    if change.replaces {
+        host.push("remove rules and routing that capture instead".to_owned());
+    }
     if is_json {
         return output::json(&json!({
             "capturing": node.is_capturing(),
@@ -282,9 +281,6 @@ fn programs_shown(change: &ebpf::Change, is_json: bool, verb: &str) -> Result<u8
         for step in steps {
             push_line(&mut text, &format!("{place}: {step}"));
         }
-    }
-    if change.replaces {
-        text.push_str("node: remove rules and routing that capture instead\n");
     }
     if change.is_empty() {
         text.push_str(&format!("nothing {verb}\n"));
@@ -309,10 +305,14 @@ fn state_of(proxy: Option<&str>, is_capturing: bool) -> String {
 fn shown(change: &Change, replaces: bool, is_json: bool, verb: &str) -> Result<u8, Failure> {
     let node = &change.node;
     let proxy = node.place.as_ref().map(|place| place.proxy.uid.as_str());
+    let lines = |steps: &[weir_node_ambient::plan::Step]| -> Vec<String> {
+        steps.iter().map(ToString::to_string).collect()
+    };
+    let (mut host, of_proxy) = (lines(&change.host), lines(&change.proxy));
+    if replaces {
+        host.push("detach programs that capture instead".to_owned());
+    }
     if is_json {
-        let lines = |steps: &[weir_node_ambient::plan::Step]| -> Value {
-            steps.iter().map(ToString::to_string).collect()
-        };
         return output::json(&json!({
             "capturing": node.is_capturing(),
             "proxy": proxy,
@@ -320,8 +320,8 @@ fn shown(change: &Change, replaces: bool, is_json: bool, verb: &str) -> Result<u
             // Former name of `tunnel`.
             "carrier": node.carrier.to_string(),
             "engine": change.engine.to_string(),
-            "host": lines(&change.host),
-            "proxy_namespace": lines(&change.proxy),
+            "host": host,
+            "proxy_namespace": of_proxy,
             "replaces_programs": replaces,
             "collisions": lines_of(&change.collisions),
         }));
@@ -335,15 +335,12 @@ fn shown(change: &Change, replaces: bool, is_json: bool, verb: &str) -> Result<u
     for collision in &change.collisions {
         push_line(&mut text, &format!("collision: {collision}"));
     }
-    for (place, steps) in [("node", &change.host), ("proxy", &change.proxy)] {
+    for (place, steps) in [("node", &host), ("proxy", &of_proxy)] {
         for step in steps {
-            for line in step.to_string().lines() {
+            for line in step.lines() {
                 push_line(&mut text, &format!("{place}: {line}"));
             }
         }
-    }
-    if replaces {
-        text.push_str("node: detach programs that capture instead\n");
     }
     if change.is_empty() && !replaces {
         text.push_str(&format!("nothing {verb}\n"));

@@ -19,7 +19,7 @@ use std::path::Path;
 use weir_ebpf::node::{Changes, Exclusions, Node as Programs, Proxy, Wanted};
 use weir_ebpf::{Bpffs, Lock, netns_if_there};
 use weir_netlink::route::{Link, Routing};
-use weir_netlink::{Netns, Result};
+use weir_netlink::{InForce, Netns, Result};
 
 /// The steps of a change of the node, planned or done.
 #[derive(Clone, Debug)]
@@ -80,7 +80,8 @@ fn collisions(node: &Node) -> Result<Vec<Collision>> {
 /// removed. Existing connections of the proxy continue.
 ///
 /// # Errors
-/// Another writer holds the lock; or the step that failed, and programs that this call attached are detached again.
+/// Another writer holds the lock; or the step that failed, and programs that this call attached are detached again, except after a
+/// failure to remove rules that they replace ([`InForce::Unknown`]).
 pub fn apply(config: &Config, host: &Netns, bpffs: &Bpffs) -> Result<Change> {
     let _lock = Lock::of_netns(host)?;
     let (node, wanted) = host.run(|| desired(config, host, bpffs))??;
@@ -102,10 +103,15 @@ pub fn apply(config: &Config, host: &Netns, bpffs: &Bpffs) -> Result<Change> {
     }
     let steps = programs.apply(&wanted)?;
     if replaces {
-        remove_locked(host, Some(config))?;
+        let removed = remove_locked(host, Some(config));
         // The removal also deleted addresses of tunnels, and a route and a policy rule in the proxy's namespace that the programs need.
-        let (_, wanted) = host.run(|| desired(config, host, bpffs))??;
-        programs.apply(&wanted)?;
+        let again = || {
+            let (_, wanted) = host.run(|| desired(config, host, bpffs))??;
+            programs.apply(&wanted)
+        };
+        let again = again();
+        let done = removed.and_then(|_| again);
+        done.map_err(|e| e.with_in_force(InForce::Unknown))?;
     }
     let collisions = collisions(&node)?;
     Ok(Change {

@@ -7,13 +7,14 @@ use crate::{Change, Config};
 use std::path::Path;
 use weir_cni::compile::Engine;
 use weir_ebpf::Lock;
-use weir_netlink::{Netns, Result};
+use weir_netlink::{InForce, Netns, Result};
 
 /// Applies the configuration by rules ([`apply`](crate::apply())), then detaches the programs pinned in `root`. The second
 /// value is true if there were some.
 ///
 /// # Errors
-/// Those of [`apply`](crate::apply()); or the programs cannot be detached, and the rules are in force.
+/// Those of [`apply`](crate::apply()); or the programs cannot be detached, and the rules are in force, with
+/// [`InForce::Unknown`].
 pub fn apply_instead(
     config: &Config,
     host: &Netns,
@@ -24,25 +25,36 @@ pub fn apply_instead(
     let mut config = config.clone();
     config.sysctls.extend(sysctls_before(host, root)?);
     let change = apply_locked(&config, host, engine, force)?;
-    let replaces = detach_pinned(host, root, Some(&config))?.is_some();
-    if replaces {
-        // Programs and rules share a route and a policy rule in the proxy's namespace, which detaching removed.
-        apply_locked(&config, host, engine, force)?;
-    }
+    let detached = detach_pinned(host, root, Some(&config));
+    // Programs and rules share a route and a policy rule in the proxy's namespace, which detaching removed, also if it failed later.
+    let again = match &detached {
+        Ok(None) => Ok(()),
+        _ => apply_locked(&config, host, engine, force).map(drop),
+    };
+    let replaces = detached.and_then(|detached| again.map(|()| detached.is_some()));
+    let replaces = replaces.map_err(|e| e.with_in_force(InForce::Unknown))?;
     Ok((change, replaces))
 }
 
-/// Detaches the programs pinned in `root` and removes the rules. Returns the results of both: a failure to remove one does not prevent
-/// removing the other.
+/// Detaches the programs pinned in `root`, then removes the rules. Returns what was detached, and the result of the removal.
 ///
 /// # Errors
-/// Another writer holds the lock, and nothing was attempted.
+/// Another writer holds the lock, and nothing was attempted; or the programs cannot be detached ([`InForce::Unknown`]): then only the
+/// rules in the node's namespace are removed, and what the programs of pods need stays.
 pub fn remove_all(
     host: &Netns,
     root: &Path,
     config: Option<&Config>,
-) -> Result<[Result<Vec<String>>; 2]> {
+) -> Result<(Vec<String>, Result<Vec<String>>)> {
     let _lock = Lock::of_netns(host)?;
-    let detached = detach_pinned(host, root, config).map(Option::unwrap_or_default);
-    Ok([detached, remove_locked(host, config)])
+    let detached = detach_pinned(host, root, config).map_err(|e| {
+        let at_node = config.map(|config| Config {
+            proxies: Vec::new(),
+            ..config.clone()
+        });
+        // The first error counts.
+        let _ = remove_locked(host, at_node.as_ref());
+        e.with_in_force(InForce::Unknown)
+    })?;
+    Ok((detached.unwrap_or_default(), remove_locked(host, config)))
 }

@@ -34,6 +34,7 @@ mod lost_answers;
 mod migration;
 mod no_exec;
 mod node_ambient;
+mod node_ambient_faults;
 mod node_ambient_killed;
 mod overlap;
 mod plan;

@@ -159,8 +159,12 @@ fn programs_beside_rules_are_a_difference() {
     let verified = run("verify", &["--engine", "nft", "--json"]);
     let shown: Value = serde_json::from_str(&verified.stdout).unwrap();
     assert_eq!(
-        (verified.code, &shown["replaces_programs"]),
-        (1, &true.into())
+        (verified.code, &shown["replaces_programs"], &shown["host"]),
+        (
+            1,
+            &true.into(),
+            &["detach programs that capture instead"].into()
+        )
     );
     let applied = run("apply", &["--engine", "nft"]);
     assert_eq!(applied.code, 0, "{applied:?}");

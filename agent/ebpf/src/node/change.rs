@@ -70,6 +70,15 @@ pub struct Attachment {
 }
 
 impl Change {
+    /// True if a program of a pod is detached.
+    pub(super) fn detaches_of_pod(&self) -> bool {
+        let role = match self {
+            Self::Detach(_, _, program) => NodeRole::of_name(program),
+            _ => None,
+        };
+        role.is_some_and(NodeRole::is_of_pod)
+    }
+
     /// True if the change is about a pod at this link.
     pub(super) fn is_at(&self, link: &str, wanted: &Wanted) -> bool {
         let has = |pod: &IpAddr| wanted.pods.get(pod).is_some_and(|device| device == link);

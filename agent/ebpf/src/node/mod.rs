@@ -336,11 +336,14 @@ impl<'a> Node<'a> {
     /// sysctls. Missing objects are not an error.
     ///
     /// # Errors
-    /// The first failure; the rest was attempted.
+    /// The first failure. The rest was attempted, but while a program of a pod is attached, everything that it needs stays.
     pub fn remove(&self, proxies: &[Netns]) -> Result<Vec<Change>> {
         let _lock = self.0.bpffs.lock()?;
         let known = self.known();
         let done = self.0.remove(false);
+        if done.is_err() && self.captures_pods() {
+            return done;
+        }
         // After the detachment: a program at the link of a pod without an entry drops the pod's packets.
         let forgotten = known.and_then(|(maps, pods)| {
             let mut pods = pods.into_iter();
@@ -363,6 +366,16 @@ impl<'a> Node<'a> {
         let changes = done?;
         events::forget(self.0.bpffs)?;
         Ok(changes)
+    }
+
+    /// True if a program of a pod is attached, or if that is unknown.
+    fn captures_pods(&self) -> bool {
+        let is_of_pod = |held: &Held| {
+            held.is_attached && NodeRole::of_name(&held.program).is_some_and(NodeRole::is_of_pod)
+        };
+        self.0
+            .held()
+            .map_or(true, |held| held.values().any(is_of_pod))
     }
 
     /// Returns the maps and the pods in them, which the caller deletes: without entries, a program in the namespace of a proxy that is

@@ -317,7 +317,11 @@ impl<'a> Space<'a> {
             return Ok(changes);
         }
         let held = observed.held.iter();
+        let first = changes.len();
         changes.extend(held.map(|(hook, held)| observed.detach(*hook, held)));
+        // Programs of pods first, so that no packet is redirected to a link without a program.
+        let detached = changes.get_mut(first..).unwrap_or_default();
+        detached.sort_by_key(|change| !change.detaches_of_pod());
         let before = self.before()?;
         let mut there: Vec<u32> = before.get(&INTERFACE).copied().into_iter().collect();
         // Earlier versions did not store the interface.
@@ -357,23 +361,30 @@ impl<'a> Space<'a> {
         let changes = self.removal(is_proxy)?;
         self.netns.run(|| {
             let routing = Routing::open()?;
-            let mut failure = Ok(());
-            for change in &changes {
-                failure = failure.and(match change {
-                    Change::Detach(_, Detached(hook), _) => {
-                        self.hooks(&self.folder, &routing).detach(*hook)
-                    }
-                    Change::DeleteRule(rule) => routing.del_rule(rule).map(drop),
-                    Change::DeleteRoute(route) => routing.del_route(route).map(drop),
-                    Change::Sysctl(key, value) => write_number(key, *value),
-                    Change::RemoveOtherLayout => self.remove_other_layouts(&routing),
-                    _ => Ok(()),
-                });
-            }
             let hooks = self.hooks(&self.folder, &routing);
+            let (mut detached, mut restored) = (Ok(()), Ok(()));
+            for change in &changes {
+                let is_needed = || !change.detaches_of_pod();
+                match change {
+                    Change::Sysctl(key, value) => {
+                        restored = restored.and(write_number(key, *value));
+                    }
+                    // A program of a pod that stays needs the programs of the proxy and the routing.
+                    _ if detached.is_err() && is_needed() => {}
+                    Change::Detach(_, Detached(hook), _) => {
+                        detached = detached.and(hooks.detach(*hook));
+                    }
+                    Change::DeleteRule(rule) => detached = routing.del_rule(rule).map(drop),
+                    Change::DeleteRoute(route) => detached = routing.del_route(route).map(drop),
+                    Change::RemoveOtherLayout => detached = self.remove_other_layouts(&routing),
+                    _ => {}
+                }
+            }
             // The pins are deleted last, and only after success: they have the previous values of sysctls.
-            let detached = failure.and(hooks.detach_all());
-            detached.and_then(|()| pins::delete(&self.folder))
+            let detached = detached.and_then(|()| hooks.detach_all());
+            detached
+                .and(restored)
+                .and_then(|()| pins::delete(&self.folder))
         })??;
         Ok(changes)
     }
