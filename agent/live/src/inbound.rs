@@ -30,6 +30,16 @@ pub(crate) struct Inbound<'a> {
     pub(crate) programs: Option<(Counted<'a>, bool)>,
 }
 
+/// Returns how many resets the TCP of this network namespace has sent (`OutRsts`); those of netfilter do not count.
+fn resets() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/thread-self/net/snmp").ok()?;
+    let mut lines = text.lines().filter_map(|line| line.strip_prefix("Tcp:"));
+    let names = lines.next()?.split_whitespace();
+    let mut fields = names.zip(lines.next()?.split_whitespace());
+    let (_, count) = fields.find(|(name, _)| *name == "OutRsts")?;
+    count.parse().ok()
+}
+
 impl Inbound<'_> {
     /// Opens the connection from the network namespace `caller` and judges where it landed.
     pub(crate) fn check(self, conntrack: &mut dyn Tracking, caller: &Netns) -> Check {
@@ -54,7 +64,7 @@ impl Inbound<'_> {
             self.programs
                 .and_then(|(counted, _)| counted(Direction::Inbound))
         };
-        let before = counted();
+        let (before, resets_before) = (counted(), resets());
         let made = caller.run(|| {
             let connection = Connection::begin(Transport::Tcp, to, &[])?;
             let begun = connection.answer(PATIENCE)?;
@@ -80,28 +90,29 @@ impl Inbound<'_> {
         let found = conntrack.begun(&is_it);
         let reports = conntrack.reports();
         let count = before.zip(counted());
+        let has_reset = resets_before.zip(resets()).is_some_and(|(b, now)| now > b);
         drop(held);
         match found {
             // Connection tracking need not see what programs redirect, and the kernel need not have it.
             found if self.programs.is_some() => {
                 let entry = found.ok().flatten();
-                self.judge(check, entry, (begun, count), connection.from)
+                self.judge(check, entry, (begun, has_reset, count), connection.from)
             }
             Ok(None) if begun != Begun::Accepted && !reports => check.answered(
                 Answer::Unknown,
                 "the kernel reports no connections: set net.netfilter.nf_conntrack_events to 1",
             ),
-            Ok(entry) => self.judge(check, entry, (begun, None), connection.from),
+            Ok(entry) => self.judge(check, entry, (begun, has_reset, None), connection.from),
             Err(e) => check.answered(Answer::Unknown, e.to_string()),
         }
     }
 
-    /// `count` has the counter of the programs before and after.
+    /// `has_reset`: the pod itself has refused a connection. `count` has the counter of the programs before and after.
     fn judge(
         self,
         check: Check,
         entry: Option<Entry>,
-        (begun, count): (Begun, Option<(u64, u64)>),
+        (begun, has_reset, count): (Begun, bool, Option<(u64, u64)>),
         from: SocketAddr,
     ) -> Check {
         let landed = |landed| Check {
@@ -136,9 +147,14 @@ impl Inbound<'_> {
             }
             Some(entry) if begun == Begun::Refused => landed(Landed::At(entry.lands_at()))
                 .answered(Answer::No, "not redirected: the pod itself refused it"),
+            None if begun == Begun::Refused && self.programs.is_some() && has_reset => check
+                .answered(
+                    Answer::No,
+                    "not redirected: it was refused, and no program captured it",
+                ),
             None if begun == Begun::Refused && self.programs.is_some() => check.answered(
-                Answer::No,
-                "not redirected: it was refused, and no program captured it",
+                Answer::Unknown,
+                "it was refused, but not by the pod: a rule rejected it on its way",
             ),
             None if begun == Begun::Refused && !self.tracks => check.answered(
                 Answer::No,

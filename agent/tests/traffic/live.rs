@@ -170,6 +170,17 @@ fn connections_to_a_pod_that_programs_redirect_are_proved_by_a_caller_in_another
     let ingress = json!({ "ingress_mode": true });
     pod.apply(&wanted(true, &ingress)).expect("applied");
     expect(other, Answer::No, "not redirected");
+    // As a rule of the node would, before the packet reaches the pod.
+    let rules = "table inet t { chain c { type filter hook output priority 0; tcp flags & (syn | ack) == syn reject with tcp reset; }; }";
+    let mut nft = std::process::Command::new("nft");
+    let rejects = other.run(|| nft.arg(rules).status());
+    assert!(
+        rejects
+            .expect("entered")
+            .expect("nft is needed here")
+            .success()
+    );
+    expect(other, Answer::Unknown, "not by the pod");
 }
 
 /// Conntrack has no entry of such a connection.
