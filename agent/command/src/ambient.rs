@@ -85,7 +85,7 @@ pub(super) fn apply(a: &ApplyArgs) -> Result<u8, Failure> {
 
 /// `weir verify ambient`
 pub(super) fn verify(a: &VerifyArgs) -> Result<u8, Failure> {
-    let sandbox = known(&a.target, |e| Failure::unknown(e))?;
+    let (sandbox, unknown) = looked(&a.target, |e| Failure::unknown(e))?;
     let redirect = match redirect(&a.desired.source)? {
         Ok(redirect) => redirect,
         Err(reason) => return nothing(a.desired.json, &reason),
@@ -103,7 +103,8 @@ pub(super) fn verify(a: &VerifyArgs) -> Result<u8, Failure> {
         let of_named = || asked.is_none().then(|| redirect.compile(engine));
         let found = visit.verify_either(&compiled, of_named);
         verified(
-            (found.map_err(Failure::unknown)?, &programs),
+            found.map_err(Failure::unknown)?,
+            (&programs, unknown.as_deref()),
             visit,
             engine,
             a.desired.json,
@@ -143,8 +144,13 @@ pub(super) fn clean(a: &AmbientCleanArgs) -> Result<u8, Failure> {
         false => ebpf::after(&detached, e),
     })??;
     drop(lock);
+    let warnings = match detached.is_empty() && !changes.is_empty() {
+        true => ebpf::switches_left(&sandbox),
+        false => Vec::new(),
+    };
     let changes = lines(&detached, &changes);
-    report(&changes, &sandbox, NO_ENGINE, a.json, a.dry_run)
+    let by = (NO_ENGINE.0, warnings);
+    report(&changes, &sandbox, by, a.json, a.dry_run)
 }
 
 /// Excludes other commands that write to the pod's network namespace, with any engine, while the result lives.
@@ -162,10 +168,19 @@ pub(super) fn known(
     target: &Target,
     failed: fn(&weir_netlink::Error) -> Failure,
 ) -> Result<Sandbox, Failure> {
+    Ok(looked(target, failed)?.0)
+}
+
+/// Like [`known`]; also returns the printed warning if that is unknown.
+fn looked(
+    target: &Target,
+    failed: fn(&weir_netlink::Error) -> Failure,
+) -> Result<(Sandbox, Option<String>), Failure> {
     let sandbox = sandbox(target, failed)?;
-    let refused = ebpf::refuse_elsewhere([sandbox.netns()], Of::Pod);
-    refused.map_err(|e| failed(&e))?;
-    Ok(sandbox)
+    let unknown = ebpf::refuse_elsewhere([sandbox.netns()], Of::Pod);
+    let unknown = unknown.map_err(|e| failed(&e))?;
+    unknown.iter().for_each(warn);
+    Ok((sandbox, unknown))
 }
 
 /// Reads the desired redirection from the file; the inner error is the reason why a pod is not redirected.

@@ -1,7 +1,7 @@
 //! `--engine ebpf` of the commands for ambient mode, and eBPF in `weir show` and `weir clean`.
 
 use super::args::{ApplyArgs, EngineArg};
-use super::failure::{Failure, code, warn};
+use super::failure::{Failure, code};
 use super::node_ambient::namespace;
 use super::output;
 use super::sidecar::{conflict, lines, report, warned};
@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 use weir_ambient::{AMBIENT, Redirect};
 use weir_cni::redirection::{Difference, Sandbox};
+use weir_cni::sysctl;
 use weir_core::sandboxes::host;
 use weir_core::settings::resolve;
 use weir_ebpf::show::Of;
@@ -195,6 +196,21 @@ pub(super) fn hand_over(sandbox: &Sandbox, dry_run: bool) -> Result<Vec<Change>,
     })
 }
 
+/// Returns a warning if the sysctls have the values that programs need, although there are no pins, which store the previous values.
+pub(super) fn switches_left(sandbox: &Sandbox) -> Vec<String> {
+    const KEYS: [&str; 2] = ["accept_local", "route_localnet"];
+    let is_on = |key: &&str| sysctl::read(&format!("ipv4/conf/lo/{key}")).is_ok_and(|v| v != "0");
+    let on = sandbox.netns().run(|| KEYS.iter().all(is_on));
+    match on {
+        Ok(true) => vec![
+            "net.ipv4.conf.lo.accept_local=1 and net.ipv4.conf.lo.route_localnet=1 are left as they are, since no pins of programs store \
+             the previous values; the kernel's default of each is 0"
+                .to_owned(),
+        ],
+        _ => Vec::new(),
+    }
+}
+
 /// Detaches weir's programs in a namespace. Without a bpf file system there are none.
 pub(super) fn clean(sandbox: &Sandbox) -> Result<Vec<Change>, Failure> {
     removed(sandbox, |pod| pod.remove().map_err(gone))
@@ -222,7 +238,7 @@ fn removed(
     removed.map_err(Failure::failed)?.unwrap_or(Ok(Vec::new()))
 }
 
-/// Fails if weir's programs are pinned in another bpf file system: comparing or removing would miss them. Prints a warning
+/// Fails if weir's programs are pinned in another bpf file system: comparing or removing would miss them. Returns a warning
 /// if bpf(2) is not permitted, so that this is unknown.
 ///
 /// # Errors
@@ -230,8 +246,8 @@ fn removed(
 pub(super) fn refuse_elsewhere<'a>(
     netns: impl IntoIterator<Item = &'a Netns>,
     of: Of,
-) -> KernelResult<()> {
-    let root = root();
+) -> KernelResult<Option<String>> {
+    let (root, mut unknown) = (root(), None);
     // If it is unknown whether there are pins here, every program of weir counts as pinned elsewhere; what uses the pins reports why.
     let bpffs = Bpffs::if_mounted(&root).ok().flatten();
     for netns in netns {
@@ -240,7 +256,7 @@ pub(super) fn refuse_elsewhere<'a>(
             Err(e) if e.is_unsupported() => continue,
             Err(e) if matches!(e.kind, ErrorKind::Translated { .. }) && e.is_permission() => {
                 // The rules can be worked on without it, as in a user namespace.
-                warn(format_args!(
+                unknown = Some(format!(
                     "whether programs of eBPF capture in {} is not known, and none is compared or removed: {e}",
                     netns.id()
                 ));
@@ -259,7 +275,7 @@ pub(super) fn refuse_elsewhere<'a>(
             return Err(Error::refused("use", object, reason));
         }
     }
-    Ok(())
+    Ok(unknown)
 }
 
 /// Reads the programs attached in a namespace; without a bpf file system none is known to be weir's.

@@ -1,5 +1,6 @@
 //! `weir verify pod|netns --live`
 
+use super::ambient_ebpf::refuse_elsewhere;
 use super::args::namespace;
 use super::failure::{Failure, code};
 use super::output;
@@ -8,6 +9,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use weir_core::sandboxes::cri::sandbox::Runtime;
 use weir_core::sandboxes::named;
+use weir_ebpf::show::Of;
 use weir_ebpf::{Bpffs, Pod};
 use weir_live::{Answer, Counted, Direction, Plan, prove};
 use weir_netlink::Netns;
@@ -110,6 +112,12 @@ fn run(netns: &Netns, a: &LiveArgs) -> Result<u8, Failure> {
         Ok(bpffs) => bpffs.as_ref().map_or(Ok(None), |b| programs(netns, b)),
         Err(e) => Err(e.to_string()),
     };
+    let found = found.and_then(
+        |programs| match (programs, refuse_elsewhere([netns], Of::Pod)) {
+            (None, Err(e)) => Err(e.to_string()),
+            (programs, _) => Ok(programs),
+        },
+    );
     let (programs, unread) = match found {
         Ok(programs) => (programs, None),
         Err(why) => (None, Some(why)),

@@ -204,7 +204,9 @@ fn known(netns: &Netns, config: Option<&Config>) -> weir_netlink::Result<()> {
             Err(e) => return Err(e),
         }
     }
-    refuse_elsewhere(std::iter::once(netns).chain(&proxies), Of::Node)
+    let unknown = refuse_elsewhere(std::iter::once(netns).chain(&proxies), Of::Node)?;
+    unknown.iter().for_each(warn);
+    Ok(())
 }
 
 fn config(file: &Path) -> Result<Config, Failure> {

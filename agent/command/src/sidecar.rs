@@ -257,7 +257,7 @@ fn verify_in(a: &VerifyArgs, given: &Text, visit: &Visit<'_>) -> Result<u8, Fail
     let (compiled, engine) = redirect.compiled(&addresses)?;
     let found = visit.verify_either(&compiled, || redirect.other(engine));
     let found = found.map_err(Failure::unknown)?;
-    verified((found, &[]), visit, engine, a.desired.json)
+    verified(found, (&[], None), visit, engine, a.desired.json)
 }
 
 /// Prints the result of `verify` if no redirection is desired.
@@ -290,9 +290,10 @@ fn differences(changes: &[Change], programs: &[String]) -> Vec<serde_json::Value
 }
 
 /// Prints the result of `verify` and returns the exit code. Hindrances are not drift: `apply` does not change them. `programs`: what
-/// weir has of eBPF beside the rules.
+/// weir has of eBPF beside the rules, or the warning that this is unknown, which was printed.
 pub(super) fn verified(
-    (found, programs): (Vec<Change>, &[String]),
+    found: Vec<Change>,
+    (programs, unknown): (&[String], Option<&str>),
     visit: &Visit<'_>,
     engine: Engine,
     json: bool,
@@ -300,7 +301,7 @@ pub(super) fn verified(
     let is_hindrance = |change: &Change| matches!(change, Change::Hindrance(_));
     let (hindrances, changes): (Vec<Change>, Vec<Change>) =
         found.into_iter().partition(is_hindrance);
-    let warnings: Vec<String> = hindrances.iter().map(Change::object).collect();
+    let mut warnings: Vec<String> = hindrances.iter().map(Change::object).collect();
     let is_in_sync = changes.is_empty() && programs.is_empty();
     let is_good = is_in_sync && warnings.is_empty();
     let netns = visit.sandbox().netns().id();
@@ -308,6 +309,7 @@ pub(super) fn verified(
         // A blocked object is not simply missing: print the line that names the foreign object.
         |c: &Change| c.difference() == Difference::Missing && !matches!(c, Change::Overtake(..) | Change::Blocked(..));
     if json {
+        warnings.extend(unknown.map(str::to_owned));
         output::json(&json!({
             "netns": netns.to_string(),
             "engine": engine.to_string(),
@@ -318,9 +320,11 @@ pub(super) fn verified(
     } else if is_in_sync && !is_good {
         output::text(&conflict(netns))?;
     } else if is_in_sync {
-        output::text(&format!(
-            "verified: {netns} holds the redirection and nothing else of ours\n"
-        ))?;
+        let alone = match unknown {
+            Some(_) => ", and whether programs of eBPF capture beside it is not known",
+            None => " and nothing else of ours",
+        };
+        output::text(&format!("verified: {netns} holds the redirection{alone}\n"))?;
     } else if programs.is_empty()
         && changes.iter().all(is_lacking)
         && visit.plan_clean(None).map_err(Failure::unknown)?.is_empty()

@@ -365,8 +365,23 @@ pub(super) fn sandbox(
     target: &Target,
     failed: fn(&weir_netlink::Error) -> Failure,
 ) -> Result<Sandbox, Failure> {
-    let sandbox = Sandbox::of(netns(target, failed)?);
+    let netns = netns(target, failed)?;
+    refuse_named_host(&netns).map_err(Failure::usage)?;
+    let sandbox = Sandbox::of(netns);
     sandbox.map_err(|e| Failure::of_namespace(&e, failed))
+}
+
+/// Fails for the namespace that the agent's settings in the environment name as the host's.
+fn refuse_named_host(netns: &Netns) -> weir_netlink::Result<()> {
+    const SETTING: &str = "WEIR_HOST_NETNS";
+    let named = std::env::var_os(SETTING).filter(|path| !path.is_empty());
+    let host = named.and_then(|path| Netns::open(path.as_ref()).ok());
+    if host.is_none_or(|host| host.id() != netns.id()) {
+        return Ok(());
+    }
+    let object = format!("{} as a pod's network namespace", netns.origin().display());
+    let reason = format!("{SETTING} names it as the host's; give the pod's namespace, or unset it");
+    Err(weir_netlink::Error::refused("use", object, reason))
 }
 
 /// Opens any network namespace.

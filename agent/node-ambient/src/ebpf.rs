@@ -124,7 +124,7 @@ pub fn apply(config: &Config, host: &Netns, bpffs: &Bpffs) -> Result<Change> {
 
 /// True if the redirection by rules is present in the node's namespace, or its netfilter rules in that of a proxy. Routes and
 /// policy rules in the proxy's namespace do not count: both mechanisms use them.
-fn has_rules(host: &Netns, config: &Config) -> Result<bool> {
+pub(crate) fn has_rules(host: &Netns, config: &Config) -> Result<bool> {
     if crate::apply::is_present(host)? {
         return Ok(true);
     }

@@ -1,13 +1,18 @@
 //! Changes of a node's rules and programs that are one for other writers.
 
 use crate::apply::apply_locked;
-use crate::ebpf::{detach_pinned, sysctls_before};
+use crate::ebpf::{detach_pinned, has_rules, sysctls_before};
 use crate::remove::remove_locked;
 use crate::{Change, Config};
 use std::path::Path;
 use weir_cni::compile::Engine;
 use weir_ebpf::Lock;
 use weir_netlink::{InForce, Netns, Result};
+
+/// What programs have changed, if there is routing for them without any pin.
+const LEFT: &str = "left as they are, since no pins of programs store the previous values: net.ipv4.conf.*.rp_filter at the node, and in \
+    the proxy's namespace net.ipv4.conf.*.forwarding and src_valid_mark, and net.ipv6.conf.all.forwarding; the kernel's default of each is \
+    0, and sysctl --system applies the settings of this machine";
 
 /// Applies the configuration by rules ([`apply`](crate::apply())), then detaches the programs pinned in `root`. The second
 /// value is true if there were some.
@@ -47,6 +52,7 @@ pub fn remove_all(
     config: Option<&Config>,
 ) -> Result<(Vec<String>, Result<Vec<String>>)> {
     let _lock = Lock::of_netns(host)?;
+    let had_rules = config.map_or(Ok(true), |config| has_rules(host, config));
     let detached = detach_pinned(host, root, config).map_err(|e| {
         let at_node = config.map(|config| Config {
             proxies: Vec::new(),
@@ -56,5 +62,12 @@ pub fn remove_all(
         let _ = remove_locked(host, at_node.as_ref());
         e.with_in_force(InForce::Unknown)
     })?;
-    Ok((detached.unwrap_or_default(), remove_locked(host, config)))
+    let by_programs = detached.is_none() && matches!(had_rules, Ok(false));
+    let removed = remove_locked(host, config).map(|mut lines| {
+        if by_programs && !lines.is_empty() {
+            lines.push(LEFT.to_owned());
+        }
+        lines
+    });
+    Ok((detached.unwrap_or_default(), removed))
 }

@@ -5,7 +5,7 @@ use crate::support::{Run, TempFile, inside, lo_up, path, weir_with};
 use weir_ambient::{PodOverrides, Redirect, Request};
 use weir_bpf::{
     Anchor, BPF_PROG_TYPE_SCHED_CLS, BPF_PROG_TYPE_XDP, BPF_TCX_EGRESS, BPF_TCX_INGRESS, BPF_XDP,
-    Link, Program, attached, pin,
+    Link, Program, ProgramSpec, attached, pin,
 };
 use weir_ebpf::{Bpffs, Pod};
 use weir_netlink::Netns;
@@ -642,7 +642,123 @@ fn where_bpf_is_forbidden_programs_are_not_taken_for_absent() {
             let told = has("not known") && has("bpf(2) is not permitted");
             assert_eq!(told, is_told, "{error} {verb:?}: {text}");
         }
+        let applied =
+            scene.run(&[&["apply", "ambient"], &desired[..], &["--netns", &netns]].concat());
+        assert_eq!(applied.code, 0, "{applied:?}");
+        let verify = [&["verify", "ambient"], &desired[..], &["--netns", &netns]].concat();
+        let out = scene.without_bpf(error, &verify);
+        let text = String::from_utf8_lossy(&out.stdout);
+        assert_eq!(text.contains("nothing else"), !is_told, "{error}: {text}");
+        let out = scene.without_bpf(error, &[&verify[..], &["--json"]].concat());
+        let report: serde_json::Value = serde_json::from_slice(&out.stdout).expect("JSON");
+        let warnings = report["warnings"].as_array().map(Vec::len);
+        assert_eq!(warnings, Some(usize::from(is_told)), "{error}: {report}");
     }
+}
+
+/// The name of weir's program does not make a program weir's, if its link is pinned by another writer in the same file system.
+#[test]
+fn a_foreign_program_with_the_name_of_weirs_is_foreign() {
+    let Some(scene) = Scene::new() else { return };
+    let apply = || scene.ambient("apply", &["--engine", "ebpf"]);
+    assert_eq!(apply().code, 0);
+    let shown = scene.show();
+    let (_, name) = shown.split_once("eth0 tcx ingress: ").expect("ours");
+    let (name, _) = name.split_once(',').expect("a name");
+    let next = [
+        [0xb7, 0, 0, 0, 0xff, 0xff, 0xff, 0xff],
+        [0x95, 0, 0, 0, 0, 0, 0, 0],
+    ];
+    let spec = ProgramSpec {
+        kind: BPF_PROG_TYPE_SCHED_CLS,
+        attach_type: 0,
+        name,
+        license: c"GPL",
+        instructions: &next,
+    };
+    let program = Program::load_with_log(&spec).expect("loaded");
+    let attach = || {
+        let index = Routing::open().unwrap().link("eth0").unwrap().index;
+        Link::to_interface(&program, index, BPF_TCX_INGRESS, Anchor::First)
+    };
+    let link = scene.netns.run(attach).unwrap().unwrap();
+    let at = scene.mounted.path().join("foreign");
+    pin(std::os::fd::AsFd::as_fd(&link), &at).unwrap();
+    for _ in 0..2 {
+        let applied = apply();
+        assert_eq!(applied.code, 0, "{applied:?}");
+        assert_eq!(scene.ambient("verify", &[]).code, 0);
+        assert_eq!(scene.links("eth0", BPF_TCX_INGRESS), 2);
+        let clean = scene.run(&["clean", "ambient", "--netns", &path(&scene.netns)]);
+        assert_eq!(clean.code, 0, "{clean:?}");
+        assert_eq!(scene.links("eth0", BPF_TCX_INGRESS), 1);
+    }
+    assert!(scene.show().contains("of another writer, pinned at"));
+}
+
+/// Without pins nothing stores the previous values of sysctls: they are named.
+#[test]
+fn sysctls_whose_previous_values_are_lost_are_named() {
+    let Some(scene) = Scene::new() else { return };
+    assert_eq!(scene.ambient("apply", &["--engine", "ebpf"]).code, 0);
+    std::fs::remove_dir_all(scene.mounted.path().join("weir/v2")).unwrap();
+    let clean = || scene.run(&["clean", "ambient", "--netns", &path(&scene.netns)]);
+    let cleaned = clean();
+    assert_eq!(cleaned.code, 0, "{cleaned:?}");
+    let words = "lo.accept_local=1 and net.ipv4.conf.lo.route_localnet=1 are left";
+    assert!(cleaned.stderr.contains(words), "{cleaned:?}");
+    assert!(!clean().stderr.contains("are left"));
+}
+
+/// With another bpf file system it is unknown whether programs redirect, not refuted.
+#[test]
+fn connections_that_programs_pinned_elsewhere_take_are_not_called_uncaptured() {
+    let Some(scene) = Scene::new() else { return };
+    let Some(other) = BpfFs::mount() else { return };
+    inside(&scene.node, "ip", &["link", "set", "veth0", "up"]);
+    for args in [
+        &["link", "set", "eth0", "up"][..],
+        &["address", "add", "10.9.9.1/24", "dev", "eth0"],
+        &["route", "add", "default", "via", "10.9.9.2"],
+        &[
+            "neigh",
+            "add",
+            "10.9.9.2",
+            "lladdr",
+            "02:00:00:00:00:01",
+            "dev",
+            "eth0",
+        ],
+    ] {
+        inside(&scene.netns, "ip", args);
+    }
+    assert_eq!(scene.ambient("apply", &["--engine", "ebpf"]).code, 0);
+    let netns = path(&scene.netns);
+    let args = ["verify", "netns", &netns, "--live", "--outbound-only"];
+    let proved = scene.run(&args);
+    assert_eq!(proved.code, 0, "{proved:?}");
+    let unknown = weir_with(&args, &[("WEIR_BPFFS", other.path().to_str().unwrap())]);
+    assert_eq!(unknown.code, 3, "{unknown:?}");
+    assert!(unknown.stderr.contains("WEIR_BPFFS"), "{unknown:?}");
+}
+
+/// The namespace that the agent's settings name as the host's is no pod's.
+#[test]
+fn the_namespace_named_as_the_hosts_is_refused() {
+    let Some(scene) = Scene::new() else { return };
+    let netns = path(&scene.netns);
+    let desired = ["--config", scene.request.path(), "--netns", &netns];
+    let named = [("WEIR_HOST_NETNS", &*netns)];
+    for args in [
+        [&["apply", "ambient"][..], &desired].concat(),
+        [&["apply", "ambient", "--engine", "ebpf"][..], &desired].concat(),
+        vec!["clean", "ambient", "--netns", &netns],
+    ] {
+        let refused = scene.run_with(&args, &named);
+        assert_eq!(refused.code, 2, "{refused:?}");
+        assert!(refused.stderr.contains("WEIR_HOST_NETNS"), "{refused:?}");
+    }
+    assert_eq!(scene.show(), "");
 }
 
 /// Acceptance check 5 of eBPF mode: the next process completes whatever a killed process left.

@@ -122,6 +122,19 @@ fn programs_that_cannot_be_detached_keep_their_routing() {
 }
 
 #[test]
+fn sysctls_whose_previous_values_are_lost_are_named() {
+    let Some(scene) = Scene::new() else { return };
+    assert_eq!(scene.run("apply", &["--engine", "ebpf"]).code, 0);
+    std::fs::remove_dir_all(scene.mounted.path().join("weir/v2")).unwrap();
+    let cleaned = scene.run("clean", &[]);
+    assert_eq!(cleaned.code, 0, "{cleaned:?}");
+    let words = "left as they are, since no pins of programs store the previous values";
+    assert!(cleaned.stdout.contains(words), "{cleaned:?}");
+    let cleaned = scene.run("clean", &[]);
+    assert_eq!(cleaned.stdout, "nothing to remove\n");
+}
+
+#[test]
 fn a_failed_change_of_the_engine_says_what_is_in_force() {
     let Some(scene) = Scene::new() else { return };
     let says = "rules, programs of eBPF or both may be in force";

@@ -63,12 +63,17 @@ impl Attached {
     }
 
     /// True for a link whose program has a name of weir, but no pin in the directory of weir: it is pinned in another bpf file system.
-    /// False for a filter, which outlives its pin.
+    /// False for a filter, which outlives its pin, and for a link that another writer has pinned in this file system.
     #[must_use]
     pub fn is_pinned_elsewhere(&self) -> bool {
         let is_role =
             Role::of_name(&self.name).is_some() || NodeRole::of_name(&self.name).is_some();
-        self.pin.is_none() && self.link.is_some() && is_role && has_digest(&self.name)
+        // A directory of a bpf file system can be named as one: weir's pins may be below another directory.
+        let is_of_weir =
+            |pin: &PathBuf| pin.ancestors().nth(3).is_some_and(|d| d.ends_with("weir"));
+        let is_foreign = !self.pins.is_empty() && !self.pins.iter().any(is_of_weir);
+        let is_unpinned = self.pin.is_none() && self.link.is_some() && !is_foreign;
+        is_unpinned && is_role && has_digest(&self.name)
     }
 }
 
@@ -205,9 +210,16 @@ pub fn elsewhere(netns: &Netns, bpffs: Option<&Bpffs>, of: Of) -> Result<Vec<Att
     let find = || -> Result<Vec<Attached>> {
         let (_, weir) = of_weir(netns, bpffs)?;
         let elsewhere = Elsewhere::default();
-        let pins = Pins { weir, elsewhere };
+        let mut pins = Pins { weir, elsewhere };
         let mut all = at_links(netns, |_, link| links_of(link, &pins))?;
         all.retain(|one| one.is_pinned_elsewhere() && is_it(&one.name));
+        if !all.is_empty() {
+            pins.elsewhere = bpffs.map(Elsewhere::read).unwrap_or_default();
+            for one in &mut all {
+                one.pins = pins.elsewhere.of_program(one.id, one.link);
+            }
+            all.retain(Attached::is_pinned_elsewhere);
+        }
         Ok(all)
     };
     if find()?.is_empty() {
