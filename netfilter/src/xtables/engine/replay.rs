@@ -75,9 +75,10 @@ pub fn plan_restore(script: &Script, observed: &Snapshot, keep: bool) -> Result<
                     .is_some_and(|(_, to)| !names.places.contains_key(to) || is_builtin(to))
             };
             let path = change.new.find_loop().unwrap_or_default();
+            let jumps = path.iter().copied().zip(path.iter().skip(1).copied());
+            let jumps: HashMap<&str, &str> = jumps.collect();
             let is_in_loop = |(_, command): &&(Place, Command)| {
-                let mut jumps = path.iter().zip(path.iter().skip(1));
-                jump(command).is_some_and(|(from, to)| jumps.any(|(a, b)| (*a, *b) == (from, to)))
+                jump(command).is_some_and(|(from, to)| jumps.get(from) == Some(&to))
             };
             let found = part.commands.iter().find(is_wrong);
             let found = found.or_else(|| part.commands.iter().rfind(is_in_loop));
