@@ -110,7 +110,7 @@ pub fn apply(config: &Config, host: &Netns, bpffs: &Bpffs) -> Result<Change> {
             programs.apply(&wanted)
         };
         let again = again();
-        let done = removed.and_then(|_| again);
+        let done = removed.and(again);
         done.map_err(|e| e.with_in_force(InForce::Unknown))?;
     }
     let collisions = collisions(&node)?;
