@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 use serde_json::Value;
-use weir_cni::json::any_case::AnyCase;
+use weir_cni::json::any_case::{self, AnyCase};
 use weir_cni::protocol::Selector;
 
 /// Parses the list for the plugin. An empty text is an empty list.
@@ -20,11 +20,45 @@ pub fn selectors(text: &str) -> Result<Vec<Selector>, String> {
         )
     };
     let value: Value = serde_saphyr::from_str(text).map_err(|e| refused(e.to_string()))?;
+    has_known_keys(&value, &KEYS).map_err(refused)?;
     let pairs = Option::<Vec<AnyCase<Selector>>>::deserialize(in_texts(value));
     let pairs = pairs
         .map_err(|e| refused(e.to_string()))?
         .unwrap_or_default();
     Ok(pairs.into_iter().map(|AnyCase(pair)| pair).collect())
+}
+
+/// The keys of a pair, of its selectors, and of a requirement.
+const KEYS: [&[&str]; 3] = [
+    &["podSelector", "namespaceSelector"],
+    &["matchLabels", "matchExpressions"],
+    &["key", "operator", "values"],
+];
+
+/// Checks the keys of an object, or of each object of a list, and of what is in it. An absent selector matches every pod: a misspelled key
+/// would enrol all of them. Values of other types are refused when they are read.
+fn has_known_keys(value: &Value, keys: &[&[&str]]) -> Result<(), String> {
+    let Some((known, below)) = keys.split_first() else {
+        return Ok(());
+    };
+    if let Value::Array(items) = value {
+        return items.iter().try_for_each(|item| has_known_keys(item, keys));
+    }
+    for (key, value) in value.as_object().into_iter().flatten() {
+        let is = |name: &&&str| any_case::folds(key, name);
+        match known.iter().find(is) {
+            // Its keys are labels.
+            Some(&"matchLabels") => {}
+            Some(_) => has_known_keys(value, below)?,
+            None => {
+                let known = known.join(", ");
+                return Err(format!(
+                    "the key {key:?} is unknown; correct it to one of {known}"
+                ));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Converts numbers and booleans of YAML to texts, as in Istio's agent: all values in selectors are texts.
@@ -104,6 +138,26 @@ mod tests {
             "- podSelector: {matchLabels: [a]}",
         ] {
             assert!(parse_selectors(text).is_err(), "{text}");
+        }
+    }
+
+    /// An absent selector matches everything: each of these selected every pod.
+    #[test]
+    fn unknown_keys_are_named() {
+        for (text, key) in [
+            ("[{podSelectr: {matchLabels: {a: b}}}]", "podSelectr"),
+            ("[{}, {podSelector: {matchLabel: {a: b}}}]", "matchLabel"),
+            ("[{podSelector: {}, selector: {}}]", "selector"),
+            (
+                "[{namespaceSelector: {matchExpressions: [{key: k, operator: In, value: [v]}]}}]",
+                "value",
+            ),
+        ] {
+            let why = parse_selectors(text).unwrap_err();
+            assert!(
+                why.contains(&format!("the key {key:?} is unknown")),
+                "{why}"
+            );
         }
     }
 }

@@ -52,7 +52,8 @@ pub fn rename(members: &mut Map<String, Value>, keys: &[&str]) {
 }
 
 /// `strings.EqualFold` for a key of ASCII letters: two letters outside ASCII fold to ASCII letters.
-fn folds(member: &str, key: &str) -> bool {
+#[must_use]
+pub fn folds(member: &str, key: &str) -> bool {
     let fold = |c: char| match c {
         '\u{17f}' => 's',
         '\u{212a}' => 'k',
