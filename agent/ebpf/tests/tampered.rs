@@ -254,12 +254,16 @@ fn lo_that_is_down_is_reported() {
     let Some(scene) = Scene::build() else {
         return;
     };
+    let routing = Routing::open_in(&scene.pod).unwrap();
+    let eth0 = routing.link("eth0").unwrap().index;
+    let address = "10.244.0.5/24".parse().unwrap();
+    assert!(routing.add_address(eth0, address).unwrap());
     let sandbox = Sandbox::of(scene.pod.try_clone().unwrap()).unwrap();
     let bpffs = Bpffs::at(scene.mounted.path()).unwrap();
     let pod = Pod::in_sandbox(&sandbox, &bpffs);
     pod.apply(&redirect(false)).unwrap();
-    let routing = redirect(false).compile_without_rules();
-    let find = || sandbox.visit_for(&AMBIENT, |visit| visit.hindrances_of_programs(&routing));
+    let without = redirect(false).compile_without_rules();
+    let find = || sandbox.visit_for(&AMBIENT, |visit| visit.hindrances_of_programs(&without));
     assert_eq!(find().unwrap(), Ok(Vec::new()));
     let down = || {
         let mut ip = std::process::Command::new("ip");

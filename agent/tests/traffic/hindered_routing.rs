@@ -454,3 +454,37 @@ fn sysctls_that_cannot_be_read_are_not_taken_for_off() {
         "{line}"
     );
 }
+
+/// Rules redirect outbound packets to an address of `lo`. They are lost while it is down, and nothing was reported.
+#[test]
+fn lo_that_is_down_is_named_beside_rules() {
+    let family = AddressFamily::V4;
+    let check = |lab: &Lab, stage: &Stage<'_>, compiled: &Compiled, scheme| {
+        let sandbox = Sandbox::of(lab.netns(Place::Pod).try_clone().expect("a descriptor"));
+        let sandbox = sandbox.expect("a pod");
+        for state in ["up", "down", "up"] {
+            ip(lab, family, &format!("link set lo {state}"));
+            let found = sandbox.visit_for(scheme, |visit| visit.hindrances(compiled));
+            let found = found.expect("entered").expect("read");
+            let outcome = stage.send(&tcp("out", Place::Pod, (lab.service(family), 80).into()));
+            println!("{state}: {outcome:?}, {found:?}");
+            let is_taken = outcome.is_ok_and(|got| got.by() == Some(Receiver::ProxyOutbound));
+            assert_eq!(is_taken, state == "up", "{found:?}");
+            assert_eq!(found.len(), usize::from(!is_taken), "{found:?}");
+            assert!(found.iter().all(|line| line.contains("`lo` is down")));
+        }
+    };
+    for engine in [Engine::Nft, Engine::Xtables] {
+        let lab = lab_or_skip!();
+        crate::ambient::redirect(lab.netns(Place::Pod), engine, false, &json!({}));
+        let stage = Stage::ambient(&lab).expect("all listeners");
+        let compiled = wanted(false, &json!({})).compile_for(None, engine);
+        check(&lab, &stage, &compiled, Redirect::SCHEME);
+    }
+    for mode in [Mode::Redirect, Mode::Tproxy] {
+        let lab = lab_or_skip!();
+        let stage = Stage::open(&lab, mode).expect("everybody in place");
+        let compiled = sidecar(&lab, mode);
+        check(&lab, &stage, &compiled, Intent::SCHEME);
+    }
+}

@@ -56,6 +56,8 @@ struct RoutingState {
     routes: Vec<Route>,
     /// Addresses of every link: they determine which families are redirected.
     addresses: Vec<Address>,
+    /// Its local routes of IPv4 stay while it is down.
+    is_lo_up: bool,
 }
 
 /// Reads the fingerprint of one namespace repeatedly, from any thread: its sockets stay in the namespace and keep it
@@ -116,6 +118,7 @@ impl Visit<'_> {
             rules,
             routes,
             addresses,
+            ..
         } = (*fingerprint.routing).clone();
         let held = Held::listed(self.scheme, addresses, rules, routes);
         let items = &applied.routing;
@@ -197,6 +200,7 @@ impl RoutingState {
             rules,
             routes,
             addresses: routing.addresses()?,
+            is_lo_up: routing.is_up("lo")?,
         })
     }
 }

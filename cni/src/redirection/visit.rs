@@ -192,9 +192,8 @@ impl Visit<'_> {
             .map_err(|e| hindrance::unknown(&e))
     }
 
-    /// Like [`Visit::hindrances`], for capture by eBPF programs: also reports that `lo`, to which they send packets, is down, and the
-    /// sysctl with which answers have the mark of the proxy, and returns foreign objects that take the packets of the policy
-    /// rules and routes. With netfilter rules these objects are among the [`Visit::differences`].
+    /// Like [`Visit::hindrances`], for capture by eBPF programs, which send packets to `lo` as rules do: also reports the sysctl with
+    /// which answers have the mark of the proxy, and returns foreign objects that take the packets of the policy rules and routes. With netfilter rules these objects are among the [`Visit::differences`].
     ///
     /// # Errors
     /// As [`Visit::hindrances`].
@@ -217,10 +216,7 @@ impl Visit<'_> {
                 .into_iter()
                 .filter_map(blocked),
         );
-        let lo = self.routing.is_up("lo").map(|is_up| {
-            let line = "`lo` is down, so that the pod's outbound connections are lost; `ip link set lo up`";
-            (!is_up).then(|| line.to_owned())
-        });
+        let lo = hindrance::lo_is_down(&self.routing, &self.addresses);
         for found in [lo, hindrance::marked_answers()] {
             match found {
                 Ok(line) => lines.extend(line),

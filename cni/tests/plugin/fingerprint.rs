@@ -88,6 +88,25 @@ fn a_reader_sees_every_change() {
     assert_eq!(now, anew());
 }
 
+/// Without IPv6 neither its addresses nor its local routes go: the loss of outbound connections would not be noticed for minutes.
+#[test]
+fn lo_that_is_set_down_is_in_it() {
+    let netns = namespace_or_skip!();
+    let disable = || std::fs::write("/proc/sys/net/ipv6/conf/all/disable_ipv6", "1");
+    // A kernel without IPv6 has no such file.
+    let _ = netns.run(disable).unwrap();
+    let sandbox = Sandbox::of(netns.try_clone().unwrap()).unwrap();
+    let mut reader = match sandbox.fingerprint_reader() {
+        Err(e) if e.is_unsupported() => return lacks::skip("nf_tables", "3.13", e),
+        reader => reader.unwrap(),
+    };
+    let [up, down, again] = ["up", "down", "up"].map(|state| {
+        ip(&netns, &format!("link set lo {state}"));
+        reader.read().unwrap()
+    });
+    assert!(up != down && up == again);
+}
+
 /// A policy rule before weir's may look up a table whose routes keep replies from returning to the proxy, whatever its selector.
 #[test]
 fn routes_of_tables_that_foreign_rules_look_up_first_are_in_it() {

@@ -11,6 +11,7 @@
 //! | a policy `DROP` | of a chain of type nat at one of our hooks | it drops the packets that our chains do not redirect, or all |
 //! | a policy rule by `from`, `iif lo`, `ipproto tcp` | before ours | replies do not return to the proxy |
 //! | a sysctl that makes marks affect other lookups | TPROXY, eBPF programs in a pod | marked packets are dropped, or replies are routed to `lo` |
+//! | `lo` is down | outbound packets, which rules redirect to `127.0.0.1` or `::1`, and programs to `lo` | they are lost |
 //!
 //! Both engines are searched, whichever has our rules: the kernel calls the chains of both. It calls chains with lower
 //! priorities first; of equal ones the chain that was registered last. The kernel does not report the time of
@@ -37,7 +38,7 @@ use weir_netfilter::nft::{
     self, CmpOp, Data, Hook, MetaKey, Operand, Selector, Statement, priority,
 };
 use weir_netfilter::xtables::{self, Not, Protocol, Target, XtFamily};
-use weir_netlink::route::{Address, Routing};
+use weir_netlink::route::{Address, LOOPBACK_IFINDEX, Routing};
 use weir_netlink::{Error, Result};
 
 /// The priority of conntrack (`NF_IP_PRI_CONNTRACK`).
@@ -64,6 +65,10 @@ pub(super) fn find(
         lines.extend(legacy::elsewhere(&ours, &found));
         lines.extend(tables::find(desired, &ours)?);
     }
+    if ours.has(Hook::Output) {
+        let lo = lo_is_down(routing, addresses);
+        extend(&mut lines, lo.map(|line| line.into_iter().collect()))?;
+    }
     extend(&mut lines, routing::find(desired, routing, addresses))?;
     let more = lines.len().saturating_sub(LINES);
     if more > 0 {
@@ -71,6 +76,18 @@ pub(super) fn find(
         lines.push(format!("{more} more foreign rules and policies like these"));
     }
     Ok(lines)
+}
+
+/// Reports that `lo` is down: redirected outbound packets go there. A namespace without an address of another interface has none.
+///
+/// # Errors
+/// The link cannot be read, and may be down.
+pub(super) fn lo_is_down(routing: &Routing, addresses: &[Address]) -> Result<Option<String>> {
+    if addresses.iter().all(|a| a.index == LOOPBACK_IFINDEX) || routing.is_up("lo")? {
+        return Ok(None);
+    }
+    let line = "`lo` is down, so that the pod's outbound connections are lost; `ip link set lo up`";
+    Ok(Some(line.to_owned()))
 }
 
 /// Adds what a further search found. An error of that does not invalidate the lines found so far.
