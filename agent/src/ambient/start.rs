@@ -80,7 +80,7 @@ pub(crate) fn start(
         let why = format!("{path}: {e}");
         let failure = Some(why.clone());
         journal.record(Event::Proxy(Proxy::Socket { failure }));
-        format!("cannot listen for ztunnel on {why}; is the directory of ZTUNNEL_UDS_ADDRESS mounted and writable?")
+        format!("cannot listen for ztunnel on {why}; ZTUNNEL_UDS_ADDRESS names it, and its directory has to be mounted and writable")
     })?;
     let on_change = on_commit(drifted.clone(), wake.clone());
     let drift = Drift::start(tasks, Arc::clone(&on_change)).map_err(|e| e.to_string())?;

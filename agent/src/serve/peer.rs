@@ -55,7 +55,8 @@ impl Refusals {
     }
 }
 
-/// Listens on a socket with access for root only. A socket left by an earlier agent is removed.
+/// Listens on a socket with access for root only. A socket left by an earlier agent is removed, and
+/// no other file.
 pub(crate) fn bind(path: &Path) -> io::Result<Listener> {
     bind_for(path, 0o600)
 }
@@ -65,6 +66,7 @@ pub(super) fn bind_for(path: &Path, mode: u32) -> io::Result<Listener> {
     if let Some(dir) = path.parent() {
         DirBuilder::new().recursive(true).mode(0o750).create(dir)?;
     }
+    weir_zds::may_bind_at(path)?;
     match std::fs::remove_file(path) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
         _ => {}

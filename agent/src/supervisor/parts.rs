@@ -195,7 +195,7 @@ impl Parts<'_> {
             Err(why) => {
                 self.journal.record(watch::Event::Off { why });
                 // Left by an earlier agent.
-                let _ = std::fs::remove_file(&path);
+                let _ = weir_zds::may_bind_at(&path).and_then(|()| std::fs::remove_file(&path));
                 return None;
             }
         };

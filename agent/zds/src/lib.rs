@@ -22,6 +22,7 @@ mod packet;
 mod requests;
 mod server;
 
+pub use listener::may_bind_at;
 pub use server::{AddError, Handle, Options, Server};
 
 use std::fmt::Debug;

@@ -30,6 +30,8 @@ const BESIDE: &str = ".zds.";
 const TRIES: u32 = 16;
 /// Age from which a file with a temporary name counts as left over.
 const LEFT_OVER: Duration = Duration::from_secs(60);
+/// Maximum length of a socket's path: `sun_path` without the zero at its end.
+const PATH: usize = 107;
 /// Interval of checks whether the socket's file exists, and whether the agent stops.
 const LOOK: Duration = Duration::from_millis(500);
 
@@ -85,9 +87,33 @@ fn remove_left_over(path: &Path) {
     }
 }
 
-/// Listens at `path` and replaces what was there. The socket listens before it gets its name: otherwise it
+/// Checks that a socket may be bound at this path: peers can connect to it, and at most a socket, which an earlier process has left, is
+/// there.
+///
+/// # Errors
+/// The path is too long, or another file is there; or one of stat(2).
+pub fn may_bind_at(path: &Path) -> io::Result<()> {
+    let length = path.as_os_str().len();
+    if length > PATH {
+        let why = format!(
+            "the path has {length} bytes, and no process can connect to a socket by more than {PATH}; choose a shorter one"
+        );
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+    }
+    match fs::symlink_metadata(path) {
+        Ok(found) if !found.file_type().is_socket() => Err(io::Error::new(
+            io::ErrorKind::AlreadyExists,
+            "a file that is no socket is there; move it away, or choose another path",
+        )),
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
+        _ => Ok(()),
+    }
+}
+
+/// Listens at `path` and replaces a socket that was there. The socket listens before it gets its name: otherwise it
 /// would look like the file of an ended process, and another agent could replace it at that moment.
 pub(crate) fn bind(path: &Path) -> io::Result<Bound> {
+    may_bind_at(path)?;
     remove_left_over(path);
     let (socket, new) = bind_beside(path)?;
     let named = || {

@@ -18,6 +18,36 @@ fn a_socket_that_is_lost_comes_back() {
     Ztunnel::connect(&scene.path()).snapshots(1);
 }
 
+/// The first was deleted. To the second no peer could connect.
+#[test]
+fn a_path_of_another_file_or_too_long_is_refused() {
+    let dir = weir_testing::TempDir::new();
+    let refused = |path: &std::path::Path| {
+        let node = Arc::new(Node::default());
+        let options = weir_zds::Options::new(path.to_owned());
+        let server = Server::start(options, Arc::clone(&node) as _, node as _);
+        server.err().expect("it is refused").to_string()
+    };
+    let file = dir.write("ztunnel.sock", "notes");
+    let why = refused(&file);
+    assert!(
+        why.contains("no socket") && why.contains("move it"),
+        "{why}"
+    );
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "notes");
+    let long = dir.file(&"x".repeat(107));
+    let why = refused(&long);
+    assert!(why.contains("107") && why.contains("shorter"), "{why}");
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+    // A file that comes later stays, too.
+    let scene = Scene::new();
+    std::fs::rename(&file, scene.path()).unwrap();
+    scene.node.says("no socket");
+    assert_eq!(std::fs::read_to_string(scene.path()).unwrap(), "notes");
+    std::fs::remove_file(scene.path()).unwrap();
+    scene.node.says_times("socket None", 2);
+}
+
 #[test]
 fn strangers_are_refused() {
     let scene = Scene::with(|o| o.users = vec![12345]);
