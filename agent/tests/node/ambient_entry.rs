@@ -185,7 +185,7 @@ fn what_the_plugin_may_not_hand_over() {
         ("/proc/self/ns/net", "the traffic of the whole node"),
         (&host, "the traffic of the whole node"),
         ("/nowhere", "not seen"),
-        ("nowhere", "not seen"),
+        ("nowhere", "it is no absolute path"),
         (&fifo, "it is not a namespace"),
         (&file, "it is not a namespace"),
         (&format!("{file}/below"), "not seen"),

@@ -169,6 +169,9 @@ impl Sandboxes {
     /// There is no such file here or below the root of the node, it is not a network namespace, or it is the node's own.
     pub fn announce_path(&self, uid: &str, path: &Path) -> Result<(), String> {
         let (mut refused, mut hidden) = (None, String::new());
+        if !path.is_absolute() {
+            refused = Some("it is no absolute path".to_owned());
+        }
         for place in self.places(path) {
             let NetnsId { dev, ino } = match self.opened(&place) {
                 Ok(sandbox) => sandbox.netns().id(),

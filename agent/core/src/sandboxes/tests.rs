@@ -25,6 +25,17 @@ fn pod(address: IpAddr) -> Identity {
     identity.with_addresses(vec![address])
 }
 
+/// It was called one that is not mounted below /host.
+#[test]
+fn a_relative_path_of_the_plugin_is_called_that() {
+    let named = Sandboxes::of_node().announce_path(UID, "netns/x".as_ref());
+    let why = named.unwrap_err();
+    assert!(
+        why.contains("netns/x") && why.contains("no absolute path"),
+        "{why}"
+    );
+}
+
 /// The addresses that are known of the pod are those of its sandbox before, which is there still.
 #[test]
 fn what_the_plugin_named_is_taken_when_it_is_found_to_be_the_pods() {

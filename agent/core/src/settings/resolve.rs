@@ -240,6 +240,21 @@ mod tests {
     }
 
     #[test]
+    fn a_number_that_is_too_large_is_a_number() {
+        let name = "WEIR_VERIFY_INTERVAL";
+        for (text, why) in [
+            ("18446744073709551615", "64 bits"),
+            ("-9223372036854775809", "64 bits"),
+            ("1.5", "no whole number"),
+            ("09", "no whole number"),
+            ("-", "no whole number"),
+        ] {
+            let error = resolved(&[], &[(name, text)]).seconds(name).unwrap_err();
+            assert!(error.reason.contains(why), "{error}");
+        }
+    }
+
+    #[test]
     fn misleading_texts_are_noted() {
         let r = resolved(
             &[],

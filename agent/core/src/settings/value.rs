@@ -43,8 +43,15 @@ impl Resolved {
 
     /// Returns the setting as a whole number.
     pub fn number(&self, name: &'static str) -> Result<i64, SettingError> {
-        self.int(name)
-            .ok_or_else(|| self.refused(name, "it is no whole number"))
+        let digits = self.text(name).trim_start_matches(['-', '+']);
+        let is_digit = |c: char| c.is_ascii_digit();
+        let is_decimal =
+            digits.starts_with(|c| matches!(c, '1'..='9')) && digits.chars().all(is_digit);
+        let why = match is_decimal {
+            true => "it is a number of more than 64 bits",
+            false => "it is no whole number",
+        };
+        self.int(name).ok_or_else(|| self.refused(name, why))
     }
 
     /// Returns an interval in seconds; 0 is a year. More than a year is rejected: the clock may not represent such times.

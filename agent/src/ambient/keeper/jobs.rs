@@ -255,8 +255,8 @@ impl Keeper {
             (true, true) => Next::After(pause),
             (true, false) => Next::After(pause.min(PENDING)),
             (false, true) => settled(memory),
-            // It has no network until the proxy takes it.
-            (false, false) if newest.is_some() => Next::Within(PENDING),
+            // It has no network until the proxy takes it. One that has not answered may be disconnected.
+            (false, false) if newest.is_some() || memory.waits => Next::Within(PENDING),
             (false, false) => Next::Retry,
         }
     }
