@@ -7,7 +7,7 @@ use nix::sys::ptrace;
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use weir_testing::sockets::left_over;
 
 fn blind(agent: &Agent, of: &str) -> bool {
@@ -64,6 +64,31 @@ fn an_api_server_that_never_answers() {
         page.contains("asked for redirection when they were seen last"),
         "{page}"
     );
+}
+
+/// It accepts connections, and answers nothing. The list counted as current for 50 s.
+#[test]
+fn an_api_server_that_freezes_after_the_watch_ended() {
+    let server = ApiServer::start();
+    let node = Node::new();
+    let agent = start(&node, &server, &[]);
+    agent.until("synced", || agent.metric("weir_pod_watch_synced") == 1);
+    // A watch that is answered continues the list.
+    server.end();
+    let watches = || server.asked().iter().filter(|a| a.is_watch()).count();
+    agent.until("watched again", || watches() > 3);
+    server.fault(|asked| asked.is_watch().then_some(Answer::Hang));
+    assert_eq!(agent.metric("weir_pod_watch_synced"), 1);
+    let failures = "weir_pod_watch_restarts_total{reason=\"slow\"}";
+    assert_eq!(agent.metric(failures), 0, "{}", agent.log());
+    let begun = Instant::now();
+    server.end();
+    agent.until("lost", || blind(&agent, "watch"));
+    assert!(begun.elapsed() < Duration::from_secs(30));
+    assert_eq!(agent.metric("weir_pod_watch_synced"), 0);
+    assert_eq!(agent.facts()["podWatch"]["state"], "trouble");
+    agent.says("the next watch is not answered within 10s");
+    assert!(agent.metric(failures) > 0);
 }
 
 #[test]

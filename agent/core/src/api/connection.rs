@@ -76,8 +76,8 @@ struct Shared {
     /// Accepted kinds of a list.
     lists: Kinds,
     pace: Mutex<Pace>,
-    /// Incremented by every successful answer.
-    answered: watch::Sender<u64>,
+    /// The beginning of a watch that has no answer yet; set again by every successful answer.
+    unanswered: watch::Sender<Option<Instant>>,
 }
 
 impl Connection {
@@ -122,7 +122,7 @@ impl Connection {
             client,
             lists,
             pace: Mutex::new(pace),
-            answered: watch::Sender::new(0),
+            unanswered: watch::Sender::new(None),
         };
         Ok(Self(Arc::new(shared)))
     }
@@ -137,9 +137,9 @@ impl Connection {
         self.0.pace().held(Instant::now())
     }
 
-    /// Returns a receiver that is notified of every successful answer.
-    pub fn answered(&self) -> watch::Receiver<u64> {
-        self.0.answered.subscribe()
+    /// Returns a receiver that is notified of every watch that begins, with the time, and of every successful answer.
+    pub fn unanswered(&self) -> watch::Receiver<Option<Instant>> {
+        self.0.unanswered.subscribe()
     }
 }
 
@@ -177,15 +177,18 @@ impl Shared {
     }
 
     async fn exchange(&self, request: Request<Body>) -> Result<Response<Bounded>, Unanswered> {
+        let query = request.uri().query().unwrap_or_default();
+        let is_watch = query
+            .split('&')
+            .any(|q| q == "watch=true" || q == "watch=1");
+        if is_watch {
+            self.unanswered.send_replace(Some(Instant::now()));
+        }
         let wait = self.pace().take(Instant::now());
         let mut slot = Slot(Some(self));
         // Without this pause, a server that ends each watch immediately would cause a busy loop.
         tokio::time::sleep(wait).await;
         slot.0 = None;
-        let query = request.uri().query().unwrap_or_default();
-        let is_watch = query
-            .split('&')
-            .any(|q| q == "watch=true" || q == "watch=1");
         let is_read = request.method() == Method::GET;
         let request = self.connector.0.headed(request)?;
         let exchange = async { self.client.request(request).await.map_err(unanswered) };
@@ -196,7 +199,7 @@ impl Shared {
             return Err(Unanswered::Broken(format!("status {status} to a read")));
         }
         if status.is_success() {
-            self.answered.send_modify(|n| *n += 1);
+            self.unanswered.send_replace(None);
         }
         let is_busy = matches!(status.as_u16(), 429 | 503);
         if let Some(pause) = retry_after(answer.headers()).filter(|_| is_busy) {

@@ -26,6 +26,8 @@ const NAMESPACES: u32 = 500;
 /// Time limit for a streaming list. One that is not complete by then never will be: the server may know the request but
 /// not send the bookmark that ends the list.
 const STREAMED: Duration = Duration::from_secs(15);
+/// Time limit for the answer to a watch that continues a complete list: after that the list is not known to be current.
+const CONFIRMED: Duration = Duration::from_secs(10);
 
 /// The watch of the node's pods and of all namespaces.
 pub struct Watch {
@@ -124,10 +126,10 @@ struct Course<'a, K: Watched> {
     backoff: Backoff,
 }
 
-/// The next thing to handle: an event of the stream, an answer on the connection, or the time limit of the list.
+/// The next thing to handle: an event of the stream, a watch or an answer on the connection, or the time limit of the list or answer.
 enum Next<K> {
     Event(Option<Result<Event<K>, watcher::Error>>),
-    Answered,
+    Asked,
     Late,
 }
 
@@ -153,21 +155,24 @@ impl<K: Watched> Course<'_, K> {
         &mut self,
         mut stream: BoxStream<'static, Result<Event<K>, watcher::Error>>,
     ) {
-        let mut answered = self.connection.answered();
+        let mut asked = self.connection.unanswered();
         let begun = Instant::now();
         loop {
-            let deadline = match self.streaming && !self.complete {
-                true => STREAMED.saturating_sub(begun.elapsed()),
+            let since = *asked.borrow_and_update();
+            let deadline = match since {
+                Some(since) if self.complete && self.failing.is_none() => {
+                    CONFIRMED.saturating_sub(since.elapsed())
+                }
+                _ if self.streaming && !self.complete => STREAMED.saturating_sub(begun.elapsed()),
                 // The connection has its own time limits.
-                false => Duration::MAX,
+                _ => Duration::MAX,
             };
-            answered.borrow_and_update();
             let next = {
                 let event = tokio::time::timeout(deadline, stream.next());
-                match select(pin!(event), pin!(answered.changed())).await {
+                match select(pin!(event), pin!(asked.changed())).await {
                     Either::Left((Ok(event), _)) => Next::Event(event),
                     Either::Left((Err(_), _)) => Next::Late,
-                    Either::Right(_) => Next::Answered,
+                    Either::Right(_) => Next::Asked,
                 }
             };
             let trouble = match next {
@@ -177,10 +182,16 @@ impl<K: Watched> Course<'_, K> {
                 },
                 Next::Event(Some(Err(e))) => Trouble::of(&e),
                 // After a failure that did not end the watch, the server answers again.
-                Next::Answered => {
-                    if self.complete {
+                Next::Asked => {
+                    if self.complete && asked.borrow().is_none() {
                         self.works();
                     }
+                    continue;
+                }
+                // It may be answered yet: the connection has a longer time limit.
+                Next::Late if self.complete => {
+                    let why = format!("the next watch is not answered within {CONFIRMED:?}");
+                    self.fails(&Trouble::new(Kind::Slow, why));
                     continue;
                 }
                 Next::Late => Trouble::refusal(Kind::Slow, format!("no list within {STREAMED:?}")),
