@@ -5,7 +5,7 @@ use super::{Event, REASONS, Verdict};
 use crate::failed;
 use crate::inpod::layout::WATCH_LOST;
 use crate::maps;
-use crate::pins::{Bpffs, LAYOUT, Flock};
+use crate::pins::{Bpffs, Flock, LAYOUT};
 use std::fs::{File, TryLockError};
 use std::path::PathBuf;
 use std::time::Duration;
