@@ -26,7 +26,7 @@ pub struct Lock {
 impl Lock {
     /// Locks the file of the namespace, the only one that is the same in every container, then the namespace among the writers of weir
     /// that share a `/run`. The second lock excludes them from each other while a process that cannot be a writer holds the first
-    /// one; see [`Flock::wait`].
+    /// one.
     ///
     /// # Errors
     /// Another writer, or a process that is not visible here, holds a lock for more than 10 s; or a file cannot be opened or locked.
