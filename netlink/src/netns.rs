@@ -5,7 +5,7 @@
 //! its namespace.
 
 use std::fmt;
-use std::fs::OpenOptions;
+use std::fs::{Metadata, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -46,6 +46,7 @@ impl NetnsId {
     /// process, so that it need not be held open here.
     fn of(link: &Path) -> Result<Self> {
         let meta = std::fs::metadata(link).map_err(|e| open_error(link, &e))?;
+        allowed(link, &meta)?;
         Ok(Self {
             dev: meta.dev(),
             ino: meta.ino(),
@@ -88,6 +89,8 @@ impl Netns {
             .custom_flags(libc::O_NONBLOCK)
             .open(path)
             .map_err(|e| open_error(path, &e))?;
+        let meta = file.metadata().map_err(|e| open_error(path, &e))?;
+        allowed(path, &meta)?;
         Self::checked(OwnedFd::from(file), path.to_path_buf())
     }
 
@@ -300,6 +303,25 @@ impl Netns {
 impl AsFd for Netns {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
+    }
+}
+
+/// Fails with `EACCES` if access to the namespace of this link in `/proc/PID/ns` is denied. Linux 5.10 returns no error in that
+/// case, but follows the link to the directory that contains it (`proc_ns_get_link()` in fs/proc/namespaces.c).
+fn allowed(link: &Path, target: &Metadata) -> Result<()> {
+    let id = |of: &Metadata| (of.dev(), of.ino());
+    let is_denied = target.is_dir()
+        && link.is_symlink()
+        && link
+            .with_file_name(".")
+            .metadata()
+            .is_ok_and(|parent| id(&parent) == id(target));
+    match is_denied {
+        true => Err(open_error(
+            link,
+            &io::Error::from_raw_os_error(libc::EACCES),
+        )),
+        false => Ok(()),
     }
 }
 

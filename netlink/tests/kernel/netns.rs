@@ -176,6 +176,18 @@ fn the_path_leads_to_the_namespace_in_another_pid_namespace_too() {
     passes(again);
 }
 
+/// Linux 5.10 shows a link to its own directory.
+#[test]
+fn a_link_that_may_not_be_followed_is_a_missing_permission() {
+    let dir = weir_testing::TempDir::new();
+    let link = dir.path().join("net");
+    std::os::unix::fs::symlink(".", &link).expect("a link");
+    let denied = Netns::open(&link).expect_err("denied");
+    assert!(denied.is_permission(), "{denied}");
+    let directory = Netns::open(dir.path()).expect_err("a directory");
+    assert!(!directory.is_permission(), "{directory}");
+}
+
 /// Root without `CAP_SYS_PTRACE` may not look at the namespace of process 1.
 #[test]
 fn the_host_s_namespace_is_refused_where_process_1_may_not_be_looked_at() {

@@ -14,7 +14,7 @@ pub use super::identity::Identity;
 use caps::{CapSet, Capability};
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag};
-use nix::sys::stat::fstatat;
+use nix::sys::stat::{SFlag, fstatat};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, DirEntry, File};
 use std::io::{self, ErrorKind, Read};
@@ -96,7 +96,8 @@ impl Folder {
     /// Returns the current network namespace of the process. `None` if it has ended or access is denied.
     pub(super) fn netns(&self) -> Option<NetnsId> {
         let stat = fstatat(&self.0, "ns/net", AtFlags::empty()).ok()?;
-        Some(NetnsId {
+        let is_denied = SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT == SFlag::S_IFDIR;
+        (!is_denied).then_some(NetnsId {
             dev: stat.st_dev,
             ino: stat.st_ino,
         })
@@ -342,6 +343,10 @@ impl Processes {
 
     fn look(&self, pid: u32) -> io::Result<Place> {
         let meta = fs::metadata(self.link(pid))?;
+        if meta.is_dir() {
+            // Where access is denied, Linux 5.10 follows the link to the directory that contains it.
+            return Err(ErrorKind::PermissionDenied.into());
+        }
         let id = NetnsId {
             dev: meta.dev(),
             ino: meta.ino(),
@@ -554,6 +559,11 @@ mod tests {
         assert_eq!(processes.namespaces(), None);
         fs::remove_file(names.join("b")).unwrap();
         add(8);
+        fs::remove_file(dir.path().join("8/ns/net")).unwrap();
+        // What Linux 5.10 shows where access is denied.
+        symlink(".", dir.path().join("8/ns/net")).unwrap();
+        assert_eq!(has_none_of("8"), Ok(false));
+        assert_eq!(processes.namespaces(), None);
         fs::remove_file(dir.path().join("8/ns/net")).unwrap();
         symlink("net", dir.path().join("8/ns/net")).unwrap();
         let why = has_none_of("8").unwrap_err();

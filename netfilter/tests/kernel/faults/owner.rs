@@ -318,7 +318,7 @@ fn a_table_of_another_process_is_not_a_lack_of_rights() {
     });
     let (owner, made) = made.unwrap();
     if let Err(e) = made {
-        return println!("skipped: tables have no owner before Linux 5.12: {e}");
+        return weir_testing::lacks::skip("table flag owner", "5.12", e);
     }
     for desired in [old(), Ruleset::default()] {
         let apply = || NftEngine::open().unwrap().apply(&desired, &owned());
