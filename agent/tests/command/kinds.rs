@@ -193,7 +193,7 @@ fn beside(pod: &Netns, first: &Kind, second: &Kind) {
             .any(|kind| kind.name == "node-ambient")
     {
         assert_eq!(applied.code, 1, "{what}: {applied:?}");
-        for words in ["ISTIO_OUTPUT", "another kind of redirection", "nf_tables"] {
+        for words in ["ISTIO_OUTPUT", "another owner", "nf_tables"] {
             assert!(applied.stderr.contains(words), "{what}: {applied:?}");
         }
         assert_eq!(state(pod), alone, "{what}: refused");

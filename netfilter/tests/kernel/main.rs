@@ -9,6 +9,7 @@ mod bytes;
 mod common;
 mod compat;
 mod faults;
+mod foreign;
 mod headers;
 mod ipset;
 mod ipset_errors;

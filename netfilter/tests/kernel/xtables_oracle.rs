@@ -4,7 +4,7 @@
 use crate::common::{assert_text, tool};
 use crate::xtables::*;
 use std::collections::BTreeSet;
-use weir_netfilter::xtables::{Ownership, Script, XtFamily};
+use weir_netfilter::xtables::{Script, XtFamily};
 use weir_netlink::Netns;
 
 fn namespace_with_sets() -> Option<Netns> {
@@ -37,10 +37,10 @@ fn both_ways(family: XtFamily, text: &str) {
 
     let applied = namespace_with_sets().unwrap();
     let desired = read(&theirs).ruleset;
-    let first = engine(&applied, |e| e.apply(&desired, &Ownership::default())).unwrap();
+    let first = engine(&applied, |e| e.apply(&desired, &owning(&desired))).unwrap();
     assert!(first.replaced > 0);
     assert_text(&save(&applied, family), &listing);
-    let second = engine(&applied, |e| e.apply(&desired, &Ownership::default())).unwrap();
+    let second = engine(&applied, |e| e.apply(&desired, &owning(&desired))).unwrap();
     assert_eq!((second.ops, second.replaced), (vec![], 0));
 }
 

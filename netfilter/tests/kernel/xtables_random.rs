@@ -5,7 +5,7 @@ use weir_testing::effort;
 
 use crate::common::assert_text;
 use crate::xtables::namespace;
-use crate::xtables::{by_table, engine, read, save, without_remarks};
+use crate::xtables::{by_table, engine, owning, read, save, without_remarks};
 use ipnet::IpNet;
 use proptest::prelude::*;
 use std::net::IpAddr;
@@ -253,7 +253,7 @@ fn check(family: XtFamily, table: Table) {
     let desired = Ruleset {
         tables: vec![table],
     };
-    engine(&ns, |e| e.apply(&desired, &Ownership::default()))
+    engine(&ns, |e| e.apply(&desired, &owning(&desired)))
         .unwrap_or_else(|e| panic!("{e}\n{desired}"));
     let found = read(&ns).ruleset;
     for chain in ["A", "B"] {

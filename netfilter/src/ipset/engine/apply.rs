@@ -27,14 +27,7 @@ impl<T: Transport> IpsetEngine<T> {
     /// all sets that cannot be destroyed. The actual state is not what the kernel acknowledged. [`Error::in_force`] is no if
     /// the sets are unchanged, unknown if only some operations are in force.
     pub fn apply(&mut self, desired: &[Set], owned: &[String]) -> Result<IpsetApplied> {
-        if let Some(s) = desired.iter().find(|s| !owned.contains(&s.header.name)) {
-            let reason = "it is not among the sets that may be changed: name it there too";
-            return Err(Error::refused(
-                "apply",
-                format!("set {}", s.header.name),
-                reason,
-            ));
-        }
+        refuse_foreign("apply", desired, owned)?;
         // Before any change, and before the plan converts them to the canonical form.
         for set in desired {
             let name = &set.header.name;
@@ -54,8 +47,9 @@ impl<T: Transport> IpsetEngine<T> {
     /// The operations that [`IpsetEngine::apply`] would send now; empty if the sets are in sync.
     ///
     /// # Errors
-    /// The sets cannot be read.
+    /// A desired set is not among the owned sets. The sets cannot be read.
     pub fn drift(&mut self, desired: &[Set], owned: &[String]) -> Result<Vec<IpsetOp>> {
+        refuse_foreign("compare", desired, owned)?;
         Ok(plan(desired, &self.read_owned(owned)?, owned))
     }
 
@@ -125,6 +119,16 @@ impl<T: Transport> IpsetEngine<T> {
             }
         }
     }
+}
+
+/// Every desired set must be owned: others are neither compared nor changed.
+fn refuse_foreign(operation: &str, desired: &[Set], owned: &[String]) -> Result<()> {
+    let Some(s) = desired.iter().find(|s| !owned.contains(&s.header.name)) else {
+        return Ok(());
+    };
+    let reason = "it is not among the owned sets: name it there too";
+    let object = format!("set {}", s.header.name);
+    Err(Error::refused(operation, object, reason))
 }
 
 /// The desired content of the owned sets.

@@ -145,11 +145,12 @@ impl<T: XtTransport> XtEngine<T> {
     /// are kept keep their counters.
     ///
     /// # Errors
-    /// A refusal of the kernel, with the table; every table is restored, except that a table that was created remains. The
+    /// A desired table or user chain is not owned: nothing is read or changed. A refusal of the kernel, with the table; every table is restored, except that a table that was created remains. The
     /// lock could not be acquired in time. Another writer kept changing a table. The actual state is not what the kernel
     /// acknowledged. [`Error::in_force`](weir_netlink::Error::in_force) reports whether the change is in force; the error
     /// names tables that could not be restored.
     pub fn apply(&mut self, desired: &Ruleset, ours: &Ownership) -> Result<XtApplied> {
+        ours.refuse_foreign("apply", desired)?;
         self.change(Desired::Rules(desired, ours.clone()))
     }
 
@@ -157,8 +158,9 @@ impl<T: XtTransport> XtEngine<T> {
     /// table.
     ///
     /// # Errors
-    /// The tables cannot be read, or the desired rules cannot be encoded.
+    /// A desired table or user chain is not owned. The tables cannot be read, or the desired rules cannot be encoded.
     pub fn drift(&mut self, desired: &Ruleset, ours: &Ownership) -> Result<Transaction> {
+        ours.refuse_foreign("compare", desired)?;
         plan(desired, &self.read()?, ours)
     }
 

@@ -9,7 +9,8 @@
 //! is certainly owned is ever deleted.
 
 use crate::xtables::table::RuleLayout;
-use crate::xtables::{Rule, Ruleset};
+use crate::xtables::{ChainKind, Rule, Ruleset};
+use weir_netlink::{Error, Result};
 
 /// The user chains of one owner.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,11 +43,13 @@ impl OwnerChains {
     }
 }
 
-/// The chains and rules that are owned besides the desired ones.
+/// The chains and rules that are owned besides the desired rules.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Ownership {
     /// User chains with this name prefix are owned; empty for none.
     pub prefix: String,
+    /// Tables and names of user chains that are owned whatever their prefix.
+    pub chains: Vec<(String, String)>,
     /// As [`OwnerChains::beside`], with [`prefix`](Self::prefix).
     pub beside: &'static [(&'static str, &'static str)],
     /// Chains of other owners, even if they have the prefix: they are kept, as are rules that jump to them. Desired rules
@@ -82,7 +85,8 @@ impl Ownership {
         let is = |name: &str| !self.prefix.is_empty() && name.starts_with(&self.prefix);
         let is_shared = || self.beside.contains(&(table, name));
         let is_own = is(name) || (is_shared() && names.clone().into_iter().any(is));
-        is_own && !self.is_of_another(table, name, names)
+        let is_named = || self.chains.iter().any(|(t, n)| t == table && n == name);
+        (is_own || is_named()) && !self.is_of_another(table, name, names)
     }
 
     /// Whether the chain is one of [`Ownership::others`].
@@ -100,12 +104,35 @@ impl Ownership {
     pub(super) fn concerns(&self, name: &str) -> bool {
         (!self.prefix.is_empty() && name.starts_with(&self.prefix))
             || self.beside.iter().any(|(_, shared)| *shared == name)
+            || self.chains.iter().any(|(_, named)| named == name)
             || self.others.iter().any(|chains| chains.concern(name))
     }
 
     /// Whether anything in tables of this name can be owned.
     pub(super) fn is_in(&self, table: &str) -> bool {
         self.tables.is_empty() || self.tables.contains(&table)
+    }
+
+    /// Every desired table and user chain must be owned: others are neither compared nor changed.
+    pub(super) fn refuse_foreign(&self, operation: &str, desired: &Ruleset) -> Result<()> {
+        for table in &desired.tables {
+            let users = table.chains.iter().filter(|c| c.kind == ChainKind::User);
+            let mut names = users.map(|c| c.name.as_str());
+            let all = names.clone();
+            let table_name = format!("{} table {}", table.family, table.name);
+            let (object, reason) = if !self.is_in(&table.name) {
+                let reason = "it is not among the owned tables: name it there too";
+                (table_name, reason)
+            } else if let Some(chain) = names.find(|n| !self.owns(&table.name, n, all.clone())) {
+                let reason = "it is not an owned chain: begin its name with the owner's prefix, or name it among the owned \
+                              chains; a chain of another owner must be renamed";
+                (format!("{table_name} chain {chain}"), reason)
+            } else {
+                continue;
+            };
+            return Err(Error::refused(operation, object, reason));
+        }
+        Ok(())
     }
 }
 
@@ -194,6 +221,26 @@ mod tests {
         assert_eq!(found(&chain, &[], &[]), [(1, true)]);
         // The desired rule exists: no twin is needed.
         assert_eq!(found(&chain, &[], &[rule("a")]), [(1, true)]);
+    }
+
+    #[test]
+    fn a_chain_is_owned_by_prefix_or_by_name() {
+        const OTHER: OwnerChains = OwnerChains {
+            prefixes: &["X_THEIRS"],
+            beside: &[],
+        };
+        let ours = Ownership {
+            prefix: "X_".to_owned(),
+            chains: ["Y", "X_THEIRS"]
+                .map(|n| ("nat".to_owned(), n.to_owned()))
+                .into(),
+            others: &[OTHER],
+            ..Ownership::default()
+        };
+        let owns = |table, name| ours.owns(table, name, [name]);
+        assert!(owns("nat", "X_A") && owns("nat", "Y"));
+        assert!(!owns("raw", "Y") && !owns("nat", "Z") && !owns("nat", "X_THEIRS"));
+        assert!(ours.concerns("Y") && !ours.concerns("Z"));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The pure part: the operations that bring the kernel to the desired state.
 //!
-//! The following are owned: user chains with the owner's prefix and desired user chains; in all other chains the rules that
-//! jump to an owned chain; in built-in chains also the rules that have the tag or are listed as owned, see [`Ownership`].
+//! The following are owned: user chains with the owner's prefix or name; in all other chains the rules that jump to an owned
+//! chain; in built-in chains also the rules that have the tag or are listed as owned, see [`Ownership`].
 //! Chains of [`Ownership::others`] and the rules that jump to them belong to other owners. Everything else is foreign and
 //! kept, even if it has a desired effect.
 //!
@@ -83,6 +83,8 @@ const MORE: usize = 256;
 
 /// Plans the operations after which the tables hold `desired` and nothing else that is owned. An empty `desired` deletes
 /// everything that is owned.
+///
+/// The desired tables and user chains must be owned, as [`XtEngine::apply`](super::XtEngine::apply) checks.
 ///
 /// # Errors
 /// The desired rules cannot be encoded: an unknown table or chain, a jump to a missing chain, a loop, a value out of
@@ -285,8 +287,8 @@ impl Planner {
             let found = old.chain(&chain.name);
             let why = match found {
                 Some(_) if self.others.contains(&chain.name) => {
-                    "another kind of redirection has the chain of this name, and both in one table are not possible; \
-                     remove that redirection, or use nf_tables, where each has tables of its own"
+                    "another owner has the chain of this name, and both in one table are not possible; remove what that owner \
+                     has, or use nf_tables, where each owner has tables of its own"
                 }
                 None if is_builtin => "the table has no such built-in chain; use another table",
                 Some(c) if c.builtin.is_some() != is_builtin => {

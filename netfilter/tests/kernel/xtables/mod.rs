@@ -6,7 +6,7 @@ use weir_testing::rights;
 use crate::common::tool;
 use std::net::UdpSocket;
 use std::time::Duration;
-use weir_netfilter::xtables::{Script, Snapshot, XtEngine, XtFamily};
+use weir_netfilter::xtables::{Ownership, Ruleset, Script, Snapshot, XtEngine, XtFamily};
 use weir_netlink::Netns;
 
 /// A namespace in which the legacy tools have all rights. Prints the reason and returns `None` otherwise.
@@ -102,6 +102,18 @@ pub fn engine<R: Send>(ns: &Netns, f: impl FnOnce(&mut XtEngine) -> R + Send) ->
 
 pub fn read(ns: &Netns) -> Snapshot {
     engine(ns, |e| e.read().unwrap())
+}
+
+/// Ownership of the user chains of a ruleset.
+pub fn owning(ruleset: &Ruleset) -> Ownership {
+    let chains = |t: &weir_netfilter::xtables::Table| {
+        let names = t.chains.iter().map(|c| (t.name.clone(), c.name.clone()));
+        names.collect::<Vec<_>>()
+    };
+    Ownership {
+        chains: ruleset.tables.iter().flat_map(chains).collect(),
+        ..Ownership::default()
+    }
 }
 
 /// The text of one family, as this crate lists it.
