@@ -234,7 +234,7 @@ impl Entry {
     fn decode(reply: &Reply) -> Result<Option<Self>> {
         let attrs: ConntrackAttrs = reply
             .decode()
-            .map_err(|e| Error::malformed("read", WHAT, e.to_string()))?;
+            .map_err(|e| Error::malformed("read", WHAT, e))?;
         let tuple = |attrs: &Option<TupleAttrs>| attrs.as_ref().and_then(Tuple::decode);
         let (original, reply) = (tuple(&attrs.original), tuple(&attrs.reply));
         Ok(original.zip(reply).map(|(original, reply)| Self {

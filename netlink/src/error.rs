@@ -1,6 +1,6 @@
 //! The error type of every request to the kernel.
 
-use crate::attr::Path;
+use crate::attr::{DecodeError, Path};
 use std::fmt;
 use std::time::Duration;
 
@@ -57,8 +57,9 @@ pub enum ErrorKind {
         /// Its meaning, and the remedy.
         reason: String,
     },
-    /// An answer of the kernel cannot be decoded, or contradicts the request. Contains the reason.
-    Malformed(String),
+    /// An answer of the kernel cannot be decoded, or contradicts the request. Contains the reason, and the path to the
+    /// attribute if it is about one.
+    Malformed(DecodeError),
     /// This crate refused the request and sent nothing to the kernel. Contains the reason and the remedy.
     Refused(String),
     /// The kernel lacks the requested feature. Contains the option, module or release that provides it.
@@ -80,15 +81,15 @@ fn rounded(time: Duration) -> String {
 /// The result type of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Declares the constructors of the kinds that hold one text.
+/// Declares the constructors of the kinds that hold one value.
 macro_rules! constructors {
-    ($($(#[$m:meta])* $name:ident($text:ident) = $kind:ident,)*) => {$(
+    ($($(#[$m:meta])* $name:ident($text:ident: $type:ty) = $kind:ident,)*) => {$(
         $(#[$m])*
         #[must_use]
         pub fn $name(
             operation: impl Into<String>,
             object: impl Into<String>,
-            $text: impl Into<String>,
+            $text: impl Into<$type>,
         ) -> Self {
             Self::new(operation, object, ErrorKind::$kind($text.into()))
         }
@@ -133,13 +134,13 @@ impl Error {
 
     constructors! {
         /// An answer cannot be decoded, or contradicts the request.
-        malformed(detail) = Malformed,
+        malformed(detail: DecodeError) = Malformed,
         /// This crate refuses the operation; `reason` includes the remedy.
-        refused(reason) = Refused,
+        refused(reason: String) = Refused,
         /// The kernel lacks a feature; `remedy` names what provides it.
-        unsupported(remedy) = Unsupported,
+        unsupported(remedy: String) = Unsupported,
         /// The limit of attempts is reached; `what` kept happening.
-        exhausted(what) = Exhausted,
+        exhausted(what: String) = Exhausted,
     }
 
     /// The kernel did not answer within `waited`.

@@ -7,7 +7,6 @@ use crate::attr::DecodeError;
 use crate::contention::deadline;
 use crate::message::{
     Message, NLMSG_DONE, NLMSG_ERROR, NLMSG_NOOP, NLMSG_OVERRUN, Netfilter, Protocol, each,
-    unreadable,
 };
 use crate::nfnetlink::Reply;
 use crate::transport::{NetlinkSocket, Transport};
@@ -169,7 +168,7 @@ impl<P: Notifies, T: Transport> Events<P, T> {
                 NLMSG_OVERRUN => Ok(Notification::Overrun),
                 kind => P::event(kind, m.flags, m.payload)
                     .map(Notification::Event)
-                    .map_err(|e| unreadable(WHAT, &e)),
+                    .map_err(|e| Error::malformed("read", WHAT, e)),
             };
             queue.push_back(event);
             Ok(())

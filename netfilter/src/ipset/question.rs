@@ -31,7 +31,7 @@ pub(crate) fn ask_type<T: Transport>(
     let reply = socket.get(kind, raw::NFPROTO_IPV4, &question, what)?;
     let answer: CommandAttrs = reply
         .decode()
-        .map_err(|e| Error::malformed("read", what, e.to_string()))?;
+        .map_err(|e| Error::malformed("read", what, e))?;
     let newest = answer
         .revision
         .ok_or_else(|| Error::malformed("read", what, "IPSET_ATTR_REVISION is missing"))?;

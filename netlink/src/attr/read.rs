@@ -30,6 +30,12 @@ impl DecodeError {
     }
 }
 
+impl<T: Into<String>> From<T> for DecodeError {
+    fn from(reason: T) -> Self {
+        Self::new(reason)
+    }
+}
+
 impl fmt::Display for DecodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.path.is_empty() {

@@ -88,7 +88,7 @@ impl<H: FamilyHeader> Message<H> {
     }
 
     pub(crate) fn parse(m: Received<'_>, what: &str) -> Result<Self> {
-        Self::of(m.kind, m.flags, m.payload).map_err(|e| unreadable(what, &e))
+        Self::of(m.kind, m.flags, m.payload).map_err(|e| Error::malformed("read", what, e))
     }
 
     /// The attributes as a declared set.
@@ -154,10 +154,6 @@ fn too_short(kind: u16) -> DecodeError {
     DecodeError::new(format!("message type {kind} is too short"))
 }
 
-pub(crate) fn unreadable(what: &str, e: &DecodeError) -> Error {
-    Error::malformed("read", what, e.to_string())
-}
-
 /// The kinds of messages in an answer.
 pub(crate) enum Answer<'a> {
     Object(Received<'a>),
@@ -178,7 +174,7 @@ impl<'a> Answer<'a> {
             },
             NLMSG_ERROR => {
                 let ack = Ack::parse(m.flags, m.kind, m.payload);
-                Self::Ack(ack.ok_or_else(|| unreadable(what, &too_short(m.kind)))?)
+                Self::Ack(ack.ok_or_else(|| Error::malformed("read", what, too_short(m.kind)))?)
             }
             NLMSG_OVERRUN => return Err(Error::kernel("read", what, libc::ENOBUFS)),
             _ => Self::Object(m),

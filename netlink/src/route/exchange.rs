@@ -73,8 +73,7 @@ impl Routing {
     ) -> Result<V> {
         let request = Request::new(kind, (header, &attrs), "find", object);
         for message in &self.socket().look_up(&request)? {
-            let read = read(message);
-            let read = read.map_err(|e| Error::malformed("find", object, e.to_string()));
+            let read = read(message).map_err(|e| Error::malformed("find", object, e));
             if let Some(value) = read? {
                 return Ok(value);
             }
@@ -110,7 +109,7 @@ fn list<T: Transport, H: RouteHeader, A: AttrSet, V>(
         let mut found = Vec::new();
         let listed = socket.list(request, |message| {
             let read = read(&message);
-            found.extend(read.map_err(|e| Error::malformed(operation, object, e.to_string()))?);
+            found.extend(read.map_err(|e| Error::malformed(operation, object, e))?);
             Ok(())
         });
         let last = match listed {
@@ -133,6 +132,7 @@ mod tests {
     use super::super::link::LinkAttrs;
     use super::super::number::{RTM_GETLINK, RTM_NEWLINK};
     use super::*;
+    use crate::attr::Step;
     use crate::message::{
         IfInfoMsg, NLM_F_DUMP_INTR, NLMSG_DONE, NLMSG_ERROR, NLMSG_HDRLEN, NLMSG_OVERRUN,
     };
@@ -265,6 +265,26 @@ mod tests {
             let error = error.expect_err(text);
             assert!(error.to_string().contains(text), "{error}");
             assert_eq!(error.in_force, InForce::No);
+        }
+    }
+
+    #[test]
+    fn an_answer_that_cannot_be_decoded_keeps_the_path_to_its_attribute() {
+        // IFLA_LINKINFO > IFLA_INFO_KIND, and in it an attribute with an impossible length.
+        let info = [8, 0, 18, 0, 9, 0, 1, 0];
+        let mtu = [7, 0, 4, 0, 1, 2, 3, 0];
+        for (attrs, numbers) in [(info, vec![18]), (mtu, vec![4])] {
+            let link = datagram(RTM_NEWLINK, 2, 1, &[[0; 16].as_slice(), &attrs].concat());
+            let error = listed(vec![vec![link, done(1, 0)]]).0.expect_err("torn");
+            let ErrorKind::Malformed(detail) = &error.kind else {
+                panic!("{error:?}")
+            };
+            let found = detail.path.steps().iter().map(|step| match step {
+                Step::Attribute { number, .. } => *number,
+                other => panic!("{other:?}"),
+            });
+            assert_eq!(found.collect::<Vec<_>>(), numbers);
+            assert!(error.to_string().contains("IFLA_"), "{error}");
         }
     }
 

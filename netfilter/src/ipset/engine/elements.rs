@@ -304,7 +304,6 @@ impl<T: Transport> IpsetEngine<T> {
             .socket
             .get(kind(message), raw::NFPROTO_IPV4, attrs, what);
         let reply = reply.map_err(|e| explain(e, Class::Any))?;
-        CommandAttrs::decode(&reply.attrs)
-            .map_err(|e| Error::malformed("read", what, e.to_string()))
+        CommandAttrs::decode(&reply.attrs).map_err(|e| Error::malformed("read", what, e))
     }
 }

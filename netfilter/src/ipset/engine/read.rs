@@ -199,7 +199,7 @@ impl<T: Transport> IpsetEngine<T> {
         let done = self
             .socket
             .dump_each(message, raw::NFPROTO_IPV4, &ask, &what, |reply| {
-                let bad = |e: DecodeError| Error::malformed("read", &what, e.to_string());
+                let bad = |e: DecodeError| Error::malformed("read", &what, e);
                 let (head, entries) = apart(&reply.attrs).map_err(bad)?;
                 held = held.saturating_add(reply.attrs.len());
                 let a = CommandAttrs::decode(&head).map_err(bad)?;

@@ -13,7 +13,7 @@ pub(crate) fn kind(message: u16) -> u16 {
 pub(crate) fn decode<A: AttrSet>(reply: &Reply, what: &str) -> Result<A> {
     reply
         .decode()
-        .map_err(|e: DecodeError| Error::malformed("read", what, e.to_string()))
+        .map_err(|e: DecodeError| Error::malformed("read", what, e))
 }
 
 impl<T: Transport> NftEngine<T> {
