@@ -2,7 +2,7 @@
 
 use super::{ANSWER, Deadline, Socket};
 use crate::attr::AttrSet;
-use crate::message::{Ack, Answer, Datagram, FamilyHeader, Message, NLM_F_ACK, Sent, each};
+use crate::message::{Answer, Datagram, FamilyHeader, Message, NLM_F_ACK, Sent, each};
 use crate::transport::Transport;
 use crate::{Error, InForce, Result};
 
@@ -74,73 +74,55 @@ impl<T: Transport, P> Socket<T, P> {
         let (operation, object) = (request.operation, request.object);
         let deadline = self.deadline();
         let (sent, unsent) = self.post(operation, request.datagram(NLM_F_ACK), object)?;
-        // A request that was not sent has no answer. If an answer is queued, it was sent.
-        let wait = unsent.is_none().then_some(&deadline);
-        let mut objects = Vec::new();
-        let ack = self.acknowledgement(&sent, wait, (operation, object), |m| {
-            objects.push(m);
-            Ok(())
+        let (mut objects, mut found) = (Vec::new(), None);
+        let wait = (&deadline, unsent.as_ref());
+        let read = self.read(&sent, wait, (operation, object), |_, answer| {
+            match answer {
+                Answer::Object(m) => objects.push(Message::parse(m, object)?),
+                Answer::Ack(ack) => found = Some(ack),
+                Answer::Done | Answer::Nothing => {}
+            }
+            Ok(found.is_some())
         });
-        match (ack, unsent) {
-            (Ok(ack), _) if ack.errno == 0 => Ok(objects),
-            (Ok(ack), _) => Err(sent.error(operation, object, 0, ack)),
-            (Err(_), Some(e)) => Err(e),
-            (Err(e), None) => Err(e.with_in_force(InForce::Unknown)),
+        match (read, found) {
+            (Ok(()), Some(ack)) if ack.errno != 0 => Err(sent.error(operation, object, 0, ack)),
+            (Ok(()), _) => Ok(objects),
+            (Err(e), _) => Err(unsent.unwrap_or(e.with_in_force(InForce::Unknown))),
         }
     }
 
-    /// Reads until the acknowledgement; without a deadline, only datagrams that are already queued.
-    fn acknowledgement<H: FamilyHeader>(
+    /// Calls `f` with the flags and content of each message of the answer, until it returns true. A request that was not sent
+    /// has no answer; if an answer is queued, it was sent.
+    pub(super) fn read(
         &mut self,
         sent: &Sent,
-        wait: Option<&Deadline>,
+        (deadline, unsent): (&Deadline, Option<&Error>),
         (operation, object): (&str, &str),
-        mut f: impl FnMut(Message<H>) -> Result<()>,
-    ) -> Result<Ack> {
-        let mut found = None;
-        let mut bytes: usize = 0;
-        loop {
-            let datagram = self.next(wait, operation, object)?;
+        mut f: impl FnMut(u16, Answer<'_>) -> Result<bool>,
+    ) -> Result<()> {
+        let (mut is_whole, mut bytes) = (false, 0_usize);
+        while !is_whole {
+            let datagram = match unsent {
+                Some(e) => self.receive_queued().map_err(|_| e.clone())?,
+                None => self
+                    .receive(deadline)
+                    .map_err(|e| deadline.error(operation, object, &e))?,
+            };
             bytes = bytes.saturating_add(datagram.len());
             if bytes > ANSWER {
-                return Err(too_large(operation, object));
+                let reason = format!(
+                    "there are more than {ANSWER} bytes of it; delete what makes it so large"
+                );
+                return Err(Error::refused(operation, object, reason));
             }
             each(&datagram, object, |m| {
                 if sent.index(m.seq).is_some() {
-                    match Answer::of(m, object)? {
-                        Answer::Object(m) => f(Message::parse(m, object)?)?,
-                        Answer::Ack(ack) => found = Some(ack),
-                        Answer::Done | Answer::Nothing => {}
-                    }
+                    is_whole |= f(m.flags, Answer::of(m, object)?)?;
                 }
                 Ok(())
             })?;
-            if let Some(ack) = found {
-                self.unread = false;
-                return Ok(ack);
-            }
         }
+        self.unread = false;
+        Ok(())
     }
-
-    /// Receives the next datagram; without a deadline, only one that is already queued.
-    pub(super) fn next(
-        &mut self,
-        wait: Option<&Deadline>,
-        operation: &str,
-        object: &str,
-    ) -> Result<Vec<u8>> {
-        match wait {
-            Some(deadline) => self
-                .receive(deadline)
-                .map_err(|e| deadline.error(operation, object, &e)),
-            None => self
-                .receive_queued()
-                .map_err(|e| Error::io(operation, object, &e)),
-        }
-    }
-}
-
-pub(super) fn too_large(operation: &str, object: &str) -> Error {
-    let reason = format!("there are more than {ANSWER} bytes of it; delete what makes it so large");
-    Error::refused(operation, object, reason)
 }
