@@ -13,7 +13,7 @@ use super::wire::{
 use super::{Data, Snapshot, delinearize};
 use proptest::prelude::*;
 use std::fmt::Debug;
-use weir_netlink::attr::{Arbitrary, AttrSet, Target, Writer};
+use weir_netlink::attr::{AttrSet, Target, Writer};
 
 fn encoded(set: &impl AttrSet) -> Vec<u8> {
     let mut w = Writer::new();

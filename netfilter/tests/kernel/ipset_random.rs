@@ -12,7 +12,7 @@ use weir_netfilter::ipset::arbitrary::set;
 use weir_netfilter::ipset::wire::{CommandAttrs, CreateAttrs, EntryAttrs, IpAttrs, TestAttrs};
 use weir_netfilter::ipset::{Existing, Set, plan, restore};
 use weir_netlink::Netns;
-use weir_netlink::attr::{Arbitrary, AttrSet, Target, Writer};
+use weir_netlink::attr::{AttrSet, Target, Writer};
 
 fn names(sets: &[Set]) -> Vec<String> {
     sets.iter().map(|s| s.header.name.clone()).collect()

@@ -28,9 +28,19 @@ pub trait AttrKind {
         None
     }
 
-    /// Any value of this kind.
+    /// Any value of this kind; by default, what random bytes decode to.
     #[cfg(feature = "testing")]
-    fn strategy() -> proptest::strategy::BoxedStrategy<Self::Value>;
+    #[doc(hidden)]
+    fn strategy() -> proptest::strategy::BoxedStrategy<Self::Value>
+    where
+        Self: 'static,
+    {
+        use proptest::prelude::*;
+        let lengths = prop_oneof![Just(4), Just(16), 0..40_usize];
+        let bytes = lengths.prop_flat_map(|n| proptest::collection::vec(any::<u8>(), n));
+        let decode = |bytes: Vec<u8>| Self::decode(&bytes).ok();
+        bytes.prop_filter_map("other bytes", decode).boxed()
+    }
 }
 
 /// Declares kinds of a fixed length: the value, to bytes and from bytes, whether the byte order flag is set.
@@ -128,11 +138,6 @@ impl<const NESTED: bool> AttrKind for Opaque<NESTED> {
     fn decode(bytes: &[u8]) -> Result<Vec<u8>, DecodeError> {
         Ok(bytes.to_vec())
     }
-    #[cfg(feature = "testing")]
-    fn strategy() -> proptest::strategy::BoxedStrategy<Vec<u8>> {
-        use proptest::strategy::Strategy as _;
-        proptest::collection::vec(proptest::arbitrary::any::<u8>(), 0..40).boxed()
-    }
 }
 
 /// Another declared set inside this attribute.
@@ -201,11 +206,4 @@ impl<T: AttrSet, const N: u16> AttrKind for ListOf<T, N> {
         use proptest::strategy::Strategy as _;
         proptest::collection::vec(T::arbitrary(), 0..3).boxed()
     }
-}
-
-/// Values for property tests; has no requirements unless the feature `testing` is enabled.
-pub trait Arbitrary: Sized {
-    /// Any value without unknown attributes.
-    #[cfg(feature = "testing")]
-    fn arbitrary() -> proptest::strategy::BoxedStrategy<Self>;
 }

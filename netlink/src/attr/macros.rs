@@ -84,6 +84,8 @@ macro_rules! attributes {
                 Ok(set)
             }
 
+            // A set may have no attributes.
+            #[allow(unused_variables)]
             fn path(
                 bytes: &[u8],
                 target: $crate::attr::Target,
@@ -97,9 +99,7 @@ macro_rules! attributes {
                     _ => None,
                 })
             }
-        }
 
-        impl $crate::attr::Arbitrary for $name {
             $crate::attribute_strategy!{ $name $($field: $kind,)* }
         }
     )*};
@@ -112,10 +112,10 @@ macro_rules! attributes {
 macro_rules! attribute_strategy {
     ($name:ident $($field:ident: $kind:ty,)*) => {
         fn arbitrary() -> $crate::attr::testing::BoxedStrategy<Self> {
-            use $crate::attr::testing::{Just, Strategy, of};
+            use $crate::attr::testing::{Just, Strategy};
             let s = Just($name::default()).boxed();
             $(
-                let s = (s, of(<$kind as $crate::attr::AttrKind>::strategy()))
+                let s = (s, $crate::attr::testing::of(<$kind as $crate::attr::AttrKind>::strategy()))
                     .prop_map(|(mut set, v)| { set.$field = v; set })
                     .boxed();
             )*

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 #[derive(Clone, Copy, Debug)]
 pub struct NetOrder<K>(PhantomData<K>);
 
-impl<K: AttrKind> AttrKind for NetOrder<K> {
+impl<K: AttrKind + 'static> AttrKind for NetOrder<K> {
     type Value = K::Value;
     const NESTED: bool = K::NESTED;
     const NET_BYTEORDER: bool = true;
@@ -57,11 +57,6 @@ impl AttrKind for Ip {
             DecodeError::new(reason)
         };
         v4().or_else(v6).map_err(neither)
-    }
-    #[cfg(feature = "testing")]
-    fn strategy() -> proptest::strategy::BoxedStrategy<IpAddr> {
-        use proptest::strategy::Strategy as _;
-        proptest::arbitrary::any::<IpAddr>().boxed()
     }
 }
 

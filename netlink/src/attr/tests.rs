@@ -144,3 +144,67 @@ proptest! {
         let _ = Outer::path(&bytes, Target::byte(at));
     }
 }
+
+/// A kind and a set of another crate, which has no generators.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Foreign(u8);
+
+impl AttrKind for Foreign {
+    type Value = u8;
+    fn encode(value: &u8, w: &mut Writer) {
+        w.put(&[*value; 4]);
+    }
+    fn decode(bytes: &[u8]) -> Result<u8, DecodeError> {
+        let first = bytes.first().filter(|_| bytes.len() == 4);
+        first.copied().ok_or_else(|| "4 bytes are expected".into())
+    }
+}
+
+impl AttrSet for Foreign {
+    const CONSTANTS: &'static [(&'static str, u16)] = &[];
+    fn encode(&self, w: &mut Writer) {
+        w.put(&[]);
+    }
+    fn decode(_: &[u8]) -> Result<Self, DecodeError> {
+        Ok(Self(7))
+    }
+    fn path(_: &[u8], _: Target) -> Option<Path> {
+        None
+    }
+}
+
+crate::attributes! {
+    /// A set with both.
+    struct OfForeign {
+        kind: Foreign = FOREIGN_KIND 1,
+        set: Nest<Foreign> = FOREIGN_SET 2,
+    }
+}
+
+/// The feature `testing` requires nothing of other implementors.
+#[test]
+fn kinds_and_sets_of_others_need_no_generators() {
+    let set = OfForeign {
+        kind: Some(3),
+        set: Some(Foreign(7)),
+        ..OfForeign::default()
+    };
+    let mut w = Writer::new();
+    set.encode(&mut w);
+    assert_eq!(OfForeign::decode(&w.finish().unwrap()).unwrap(), set);
+}
+
+#[cfg(feature = "testing")]
+#[test]
+fn by_default_any_value_is_one_that_is_decoded() {
+    use proptest::strategy::{Strategy as _, ValueTree as _};
+    let mut runner = proptest::test_runner::TestRunner::deterministic();
+    let mut kinds = std::collections::BTreeSet::new();
+    for _ in 0..50 {
+        let set = OfForeign::arbitrary().new_tree(&mut runner).unwrap();
+        let set = set.current();
+        assert!(set.set.is_none_or(|set| set == Foreign(7)));
+        kinds.insert(set.kind);
+    }
+    assert!(kinds.len() > 10, "{kinds:?}");
+}

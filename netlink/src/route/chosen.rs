@@ -32,10 +32,6 @@ impl<C: Choice> AttrKind for Chosen<C> {
         let word = Str::decode(word.payload).ok()?;
         C::path(&word, bytes, target)
     }
-    #[cfg(feature = "testing")]
-    fn strategy() -> proptest::strategy::BoxedStrategy<Vec<u8>> {
-        crate::attr::Bytes::strategy()
-    }
 }
 
 /// A family header and its attributes, inside an attribute: the peer of a link.

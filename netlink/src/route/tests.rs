@@ -117,7 +117,6 @@ fn neighbours_qdiscs_and_filters_are_what_the_tools_send() {
 #[cfg(feature = "testing")]
 mod properties {
     use super::*;
-    use crate::attr::Arbitrary;
     use proptest::prelude::*;
 
     fn survives<A: AttrSet + PartialEq + Debug>(set: &A) {

@@ -237,10 +237,9 @@ macro_rules! expressions {
             #[cfg(feature = "testing")]
             pub fn arbitrary() -> proptest::strategy::BoxedStrategy<Self> {
                 use proptest::strategy::{Just, Strategy, Union};
-                use weir_netlink::attr::Arbitrary;
                 Union::new([
                     Just(Self::Notrack).boxed(),
-                    $(<$variant as Arbitrary>::arbitrary().prop_map(Self::$variant).boxed(),)*
+                    $(<$variant as AttrSet>::arbitrary().prop_map(Self::$variant).boxed(),)*
                 ])
                 .boxed()
             }
@@ -294,9 +293,7 @@ impl AttrSet for ExprElem {
             .and_then(|target| Expr::path_in(&name, &data, target));
         Some(inner.unwrap_or_default().within(Step::Kind(name)))
     }
-}
 
-impl weir_netlink::attr::Arbitrary for ExprElem {
     #[cfg(feature = "testing")]
     fn arbitrary() -> proptest::strategy::BoxedStrategy<Self> {
         use proptest::strategy::Strategy;
