@@ -97,7 +97,7 @@ impl<T: Transport> IpsetEngine<T> {
         let reply = reply.map_err(|e| explain(e, Class::Any))?;
         let answer: CommandAttrs = reply
             .decode()
-            .map_err(|e| Error::malformed("read", what, e.to_string()))?;
+            .map_err(|e| Error::malformed("read", what, e))?;
         let version = answer.protocol.unwrap_or(0);
         let protocol = Protocol {
             version,
@@ -106,7 +106,7 @@ impl<T: Transport> IpsetEngine<T> {
         let ours = version.min(raw::IPSET_PROTOCOL);
         if ours < raw::IPSET_PROTOCOL_MIN.max(protocol.minimum) {
             let remedy = format!(
-                "the kernel speaks versions {} to {version}, weir {} to {}",
+                "the kernel speaks versions {} to {version}, this library {} to {}",
                 protocol.minimum,
                 raw::IPSET_PROTOCOL_MIN,
                 raw::IPSET_PROTOCOL

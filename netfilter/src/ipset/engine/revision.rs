@@ -49,7 +49,7 @@ impl<T: Transport> IpsetEngine<T> {
         let what = format!("set {}", h.name);
         let Some(since) = h.kind.since() else {
             let reason = format!(
-                "type {} is not known to weir: use one of the known types",
+                "{} is not a known type: use one of the known types",
                 h.kind
             );
             return Err(Error::refused("create", what, reason));
@@ -58,7 +58,7 @@ impl<T: Transport> IpsetEngine<T> {
         let (min, max) = (*range.start(), *range.end());
         if min > since.newest {
             let remedy = format!(
-                "the kernel's {} begins at revision {min}, weir ends at {}",
+                "the kernel's {} begins at revision {min}, the newest supported one is {}",
                 h.kind, since.newest
             );
             return Err(Error::unsupported("create", what, remedy));

@@ -197,14 +197,14 @@ pub const ROWS: &[Row<Trial>] = &[
     // `ct mark set meta mark`
     row("ct mark set", Trial::Rule(PRE, || {
         vec![load(NFT_META_MARK), expr!(Ct { key: NFT_CT_MARK, sreg: REG })]
-    }), "nft_ct nf_conntrack conntrack_mark", "3.18", "none: TPROXY and ambient need it"),
+    }), "nft_ct nf_conntrack conntrack_mark", "3.18", "none: a mark of a whole connection needs it"),
     // `ct zone set 1`: a value of two bytes in host byte order
     row("ct zone set", Trial::Rule(RAW, || {
         vec![value(&1u16.to_ne_bytes()), expr!(Ct { key: NFT_CT_ZONE, sreg: REG })]
     }), "nft_ct nf_conntrack conntrack_zones", "4.11", "none: DNS capture needs it"),
     row("set plain", Trial::Set(SetTrial::Plain), "", "3.13", LEGACY),
     row("set interval", Trial::Set(SetTrial::Interval), "", "3.13", "one rule for each range"),
-    row("set timeout", Trial::Set(SetTrial::Timeout), "", "4.1", "elements are removed by the agent"),
+    row("set timeout", Trial::Set(SetTrial::Timeout), "", "4.1", "the writer deletes the elements"),
     row("set concatenation", Trial::Set(SetTrial::Concatenation), "", "4.1", "one rule for each pair"),
     row("set interval concatenation", Trial::Set(SetTrial::IntervalConcatenation), "", "5.6", "one rule for each pair"),
     row("map verdict", Trial::Set(SetTrial::VerdictMap), "", "3.13", "one rule for each element"),

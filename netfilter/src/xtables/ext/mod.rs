@@ -52,7 +52,7 @@ pub struct Form {
     pub revision: u8,
 }
 
-/// A match or target that weir does not know, or that no known revision decodes without loss.
+/// An unknown match or target, or one that no known revision decodes without loss.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[doc(alias = "xt_entry_match")]
 pub struct Unknown {
@@ -74,7 +74,7 @@ impl Unknown {
     }
 }
 
-/// Prints the bytes in hexadecimal. No program can parse this text; iptables prints options that weir does not know.
+/// Prints the bytes in hexadecimal. No program can parse this text; iptables prints unknown options.
 impl fmt::Display for Unknown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
@@ -125,7 +125,7 @@ impl fmt::Display for Part {
     }
 }
 
-/// A kernel with every revision that weir knows: for comparing values without a kernel.
+/// A kernel with every known revision: for comparing values without a kernel.
 #[derive(Debug)]
 pub(super) struct All;
 
@@ -302,7 +302,7 @@ pub(super) fn encode<V: fmt::Display>(
     Err(lacking_error(object(), cx.family, part, &lacking))
 }
 
-/// Every match and target that weir can decode, by family.
+/// Every match and target that can be decoded, by family.
 #[cfg(test)]
 pub(crate) fn extensions() -> Vec<(XtFamily, Part, &'static str)> {
     let mut all = Vec::new();

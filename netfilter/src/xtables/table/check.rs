@@ -30,7 +30,7 @@ impl Layout {
                     None => {
                         let to = shorten(to);
                         let why = format!(
-                            "unknown target {to}: there is no chain {to} in the table, and weir supports the targets {}; \
+                            "unknown target {to}: there is no chain {to} in the table, and the supported targets are {}; \
                              correct the name, or add the chain first",
                             known(Part::Target, self.family)
                         );

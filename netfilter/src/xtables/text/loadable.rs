@@ -1,4 +1,4 @@
-//! The matches and targets that weir can parse.
+//! The matches and targets that can be parsed.
 
 use crate::xtables::ext::{Kind, Part, Row, matches, of, targets};
 use crate::xtables::target::VERDICTS;

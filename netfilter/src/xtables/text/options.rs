@@ -218,7 +218,7 @@ impl Opt {
 
     pub(crate) fn protocol(&self, n: usize) -> Result<Protocol, Complaint> {
         let word = self.word(n);
-        let why = "is not a protocol name that weir knows; give its number";
+        let why = "is not a known protocol name; give its number";
         Protocol::parse(word).map_or_else(|| self.number_in(word, why).map(Protocol), Ok)
     }
 

@@ -254,7 +254,7 @@ impl<'a> Reader<'a> {
         let kind = kind.ok_or_else(|| {
             let known = known(Part::Match, self.family);
             o.wrong(&format!(
-                "is not a match that weir supports; supported are {known}"
+                "is not a supported match; supported are {known}"
             ))
         })?;
         if self.loaded.len() >= MOST {
@@ -302,7 +302,7 @@ impl<'a> Reader<'a> {
             let option = shorten(&o.name);
             let message = match &self.rule.target {
                 Some(Target::Jump(name)) => format!(
-                    "{option} is no option here: {} is a chain, or an unknown target; weir supports {}",
+                    "{option} is no option here: {} is a chain, or an unknown target; supported targets are {}",
                     shorten(name),
                     known(Part::Target, self.family)
                 ),

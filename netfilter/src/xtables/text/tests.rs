@@ -157,7 +157,7 @@ fn an_error_names_its_place() {
             "packets of INPUT do not have",
         ),
         ("-I OUTPUT 1 -i lo", 13, "packets of OUTPUT do not have"),
-        ("-A INPUT -m nonsense", 10, "weir supports"),
+        ("-A INPUT -m nonsense", 10, "supported are"),
         ("-A INPUT -m tcp", 10, "-p tcp"),
         ("-A INPUT -s fe80::1", 10, "address"),
         ("-A INPUT -j", 12, "ends here"),
