@@ -12,8 +12,9 @@ use weir_netlink::events::{Events, Notification, Notifies};
 use weir_netlink::message::{Netfilter, Rtnetlink};
 use weir_netlink::nfnetlink::{NFNL_SUBSYS_NFTABLES, NFNLGRP_NFTABLES, message_type};
 use weir_netlink::route::{
-    Changed, LOOPBACK_IFINDEX, RTNLGRP_IPV4_IFADDR, RTNLGRP_IPV4_ROUTE, RTNLGRP_IPV4_RULE,
-    RTNLGRP_LINK, RTNLGRP_NEIGH, RTNLGRP_NSID, RTNLGRP_TC, RouteEvent,
+    Changed, Filter, LOOPBACK_IFINDEX, RTNLGRP_IPV4_IFADDR, RTNLGRP_IPV4_ROUTE, RTNLGRP_IPV4_RULE,
+    RTNLGRP_IPV6_IFADDR, RTNLGRP_IPV6_ROUTE, RTNLGRP_IPV6_RULE, RTNLGRP_LINK, RTNLGRP_NEIGH,
+    RTNLGRP_NSID, RTNLGRP_TC, RouteEvent, TcHandle,
 };
 use weir_testing::namespace_or_skip;
 
@@ -112,6 +113,93 @@ fn every_object_is_told_of() {
     });
 }
 
+/// Whether the change is an object's beginning, or its end, and the object is the one that is expected.
+fn is<T>(change: &Changed<T>, is_new: bool, expected: impl Fn(&T) -> bool) -> Option<()> {
+    let told = match change {
+        Changed::New(object) => is_new && expected(object),
+        Changed::Gone(object) => !is_new && expected(object),
+    };
+    told.then_some(())
+}
+
+#[test]
+fn every_object_of_ipv6_is_told_of_and_its_end() {
+    let netns = namespace_or_skip!();
+    ip(&netns, "link add d0 type veth peer name d1");
+    ip(&netns, "link set d1 up");
+    ip(&netns, "link set d0 up");
+    let groups = [
+        RTNLGRP_IPV6_IFADDR,
+        RTNLGRP_IPV6_ROUTE,
+        RTNLGRP_IPV6_RULE,
+        RTNLGRP_NEIGH,
+    ];
+    let mut events = listen::<Rtnetlink>(&netns, &groups);
+    for (command, is_new) in [(" add ", true), (" delete ", false)] {
+        let ip = |arguments: &str| ip(&netns, &arguments.replace(" add ", command));
+        ip("neigh add fd00::9 lladdr 02:00:00:00:00:09 dev d0");
+        find(&mut events, |e| match e {
+            RouteEvent::Neighbour(change) => is(&change, is_new, |n| n.ip.to_string() == "fd00::9"),
+            _ => None,
+        });
+        ip("address add fd00::5/64 dev d0 nodad");
+        find(&mut events, |e| match e {
+            RouteEvent::Address(change) => {
+                is(&change, is_new, |a| a.net.to_string() == "fd00::5/64")
+            }
+            _ => None,
+        });
+        ip("-6 route add blackhole 2001:db8::/64 table 77");
+        find(&mut events, |e| match e {
+            RouteEvent::Route(change) => is(&change, is_new, |r| {
+                r.dst.to_string() == "2001:db8::/64" && r.table == 77
+            }),
+            _ => None,
+        });
+        ip("-6 rule add to 2001:db8::/64 lookup 77");
+        find(&mut events, |e| match e {
+            RouteEvent::Rule(change) => is(&change, is_new, |r| {
+                let to = r.selectors.to.map(|to| to.to_string());
+                to.as_deref() == Some("2001:db8::/64") && r.table == 77
+            }),
+            _ => None,
+        });
+    }
+}
+
+#[test]
+fn qdiscs_and_filters_are_told_of_and_their_end() {
+    let netns = namespace_or_skip!();
+    ip(&netns, "link add d0 type veth peer name d1");
+    let mut events = listen::<Rtnetlink>(&netns, &[RTNLGRP_TC]);
+    let add = crate::common::try_tool(&netns, "tc", "qdisc add dev d0 clsact");
+    if let Err(e) = add {
+        return weir_testing::lacks::skip("qdisc clsact", "4.5", e);
+    }
+    let filter = "dev d0 egress protocol ipv6 pref 7 handle 3 bpf";
+    let add = format!("filter add {filter} bytecode");
+    let words: Vec<&str> = add.split(' ').chain(["1,6 0 0 1,"]).collect();
+    weir_testing::tool::tool(&netns, "tc", &words, "").expect("tc adds it");
+    let expected = |f: &Filter| {
+        let key = (f.parent, f.priority, f.protocol, f.handle, f.kind.word());
+        key == (TcHandle::EGRESS, 7, 0x86dd, 3, "bpf")
+    };
+    find(&mut events, |e| match e {
+        RouteEvent::Filter(change) => is(&change, true, expected),
+        _ => None,
+    });
+    tool(&netns, "tc", &format!("filter delete {filter}"));
+    find(&mut events, |e| match e {
+        RouteEvent::Filter(change) => is(&change, false, expected),
+        _ => None,
+    });
+    tool(&netns, "tc", "qdisc delete dev d0 clsact");
+    find(&mut events, |e| match e {
+        RouteEvent::Qdisc(change) => is(&change, false, |q| q.kind == "clsact"),
+        _ => None,
+    });
+}
+
 /// The bridge reports the removal of its port with `RTM_DELLINK`, while the link itself reports `RTM_NEWLINK`.
 #[test]
 fn a_port_that_leaves_its_bridge_is_still_there() {
@@ -181,6 +269,39 @@ fn the_descriptor_tells_when_something_is_there() {
     };
     assert_eq!(address.net, net);
     assert_eq!(events.next(Duration::ZERO).expect("read"), None);
+}
+
+/// Requests are synchronous, and short; notifications are awaited by their descriptor.
+#[test]
+fn requests_and_notifications_inside_of_a_runtime() {
+    let netns = namespace_or_skip!();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    let net = "127.0.0.9/32".parse().expect("a network");
+    runtime.block_on(async {
+        let routing = routing(&netns);
+        let mut events = listen::<Rtnetlink>(&netns, &[RTNLGRP_IPV4_IFADDR]);
+        let descriptor = events.as_fd().try_clone_to_owned().expect("a descriptor");
+        // `register` is an unsafe function.
+        #[allow(deprecated)]
+        let descriptor = tokio::io::unix::AsyncFd::new(descriptor).expect("registered");
+        let adds = tokio::spawn(async move {
+            assert!(routing.add_address(LOOPBACK_IFINDEX, net).expect("added"));
+            routing.addresses().expect("listed")
+        });
+        let readable = tokio::time::timeout(PATIENCE, descriptor.readable());
+        let readable = readable.await.expect("in time");
+        readable.expect("watched").clear_ready();
+        let told = events.next(Duration::ZERO).expect("read");
+        let listed = adds.await.expect("ended");
+        let Some(Notification::Event(RouteEvent::Address(Changed::New(address)))) = told else {
+            panic!("{told:?}");
+        };
+        assert_eq!(address.net, net);
+        assert!(listed.iter().any(|a| a.net == net));
+    });
 }
 
 #[test]
