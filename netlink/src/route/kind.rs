@@ -4,7 +4,7 @@ use super::chosen::{Headed, chosen};
 use super::link::LinkAttrs;
 use super::{InNetns, Link};
 use crate::Result;
-use crate::attr::{Be16, Be32, Bytes, Ip, Ne32, U8};
+use crate::attr::{Be16, Be32, Bytes, Ip, Ne16, Ne32, U8};
 use crate::message::IfInfoMsg;
 
 crate::attributes! {
@@ -82,6 +82,31 @@ crate::attributes! {
         /// `NETKIT_L2` 0 or `NETKIT_L3` 1
         mode: Ne32 = IFLA_NETKIT_MODE 5,
     }
+    /// `ip link add type bridge`: `IFLA_BR_*` (`linux/if_link.h`); times in hundredths of a second.
+    #[doc(alias = "IFLA_BR_FORWARD_DELAY")]
+    pub struct Bridge {
+        /// how long a port listens, and learns, before it forwards
+        forward_delay: Ne32 = IFLA_BR_FORWARD_DELAY 1,
+        /// time between hello packets
+        hello_time: Ne32 = IFLA_BR_HELLO_TIME 2,
+        /// time after which a silent bridge is gone
+        max_age: Ne32 = IFLA_BR_MAX_AGE 3,
+        /// time after which an address is forgotten; 0 forgets at once
+        ageing_time: Ne32 = IFLA_BR_AGEING_TIME 4,
+        /// 1: spanning tree by the kernel; read only 2: by a daemon
+        stp_state: Ne32 = IFLA_BR_STP_STATE 5,
+        /// the lowest becomes the root of the spanning tree
+        priority: Ne16 = IFLA_BR_PRIORITY 6,
+        /// 1: ports are members of VLANs
+        vlan_filtering: U8 = IFLA_BR_VLAN_FILTERING 7,
+        /// `ETH_P_8021Q` or `ETH_P_8021AD`
+        vlan_protocol: Be16 = IFLA_BR_VLAN_PROTOCOL 8,
+        /// link-local groups 01:80:c2:00:00:0X that are forwarded, one bit each
+        group_fwd_mask: Ne16 = IFLA_BR_GROUP_FWD_MASK 9,
+    }
+    /// `ip link add type dummy`: a link that drops what it sends. It has no attributes of its own.
+    pub struct Dummy {
+    }
 }
 
 chosen! {
@@ -95,6 +120,10 @@ chosen! {
         Vxlan(Vxlan) = "vxlan",
         /// A pair of links whose packets eBPF programs handle.
         Netkit(Netkit) = "netkit",
+        /// A switch whose ports are links.
+        Bridge(Bridge) = "bridge",
+        /// A link that drops what it sends.
+        Dummy(Dummy) = "dummy",
     }
 }
 

@@ -33,7 +33,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub use address::Address;
 pub use event::{Changed, RouteEvent};
-pub use kind::{Geneve, LinkKind, Netkit, Veth, Vxlan};
+pub use kind::{Bridge, Dummy, Geneve, LinkKind, Netkit, Veth, Vxlan};
 pub use link::{InNetns, LOOPBACK_IFINDEX, Link, LinkAttrs, LinkInfoAttrs};
 pub use neigh::Neighbour;
 pub use number::{
@@ -178,6 +178,7 @@ pub fn constants() -> Vec<(&'static str, i64)> {
         Geneve::CONSTANTS,
         Vxlan::CONSTANTS,
         Netkit::CONSTANTS,
+        Bridge::CONSTANTS,
         xdp::XdpAttrs::CONSTANTS,
     ];
     let attributes = attributes.into_iter().flatten();

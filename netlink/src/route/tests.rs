@@ -1,4 +1,4 @@
-//! Captured bytes of iproute2 6.1, and random values of every declaration.
+//! Captured bytes of iproute2 6.1 and of the crate rtnetlink, and random values of every declaration.
 
 use super::*;
 use crate::attr::Writer;
@@ -68,6 +68,117 @@ fn links_are_what_ip_sends() {
     golden(&hex.concat(), plain);
 }
 
+/// Checks that the request of `ip` is read as this kind, and that this crate sends the same for it.
+fn golden_kind(hex: &str, name: &str, kind: &LinkKind) {
+    let theirs = Message::<IfInfoMsg>::of(0, 0, &bytes(hex)).unwrap();
+    let read = link::read(&theirs).unwrap().unwrap();
+    assert_eq!((read.name.as_str(), read.kind.as_ref()), (name, Some(kind)));
+    golden(
+        hex,
+        Link::new(name, kind.clone()).build("add", None).unwrap(),
+    );
+}
+
+#[test]
+fn tunnels_bridges_and_dummies_are_what_ip_sends() {
+    let head = "00000000000000000000000000000000";
+    // ip link add x0 type vxlan id 42 remote 192.0.2.7 dstport 4789 ttl 3 dev d0
+    let vxlan = LinkKind::Vxlan(Vxlan {
+        id: Some(42),
+        remote: Some([192, 0, 2, 7].into()),
+        link: Some(3),
+        ttl: Some(3),
+        learning: Some(1),
+        port: Some(4789),
+        ..Vxlan::default()
+    });
+    let name = "07000300 78300000 44001200 09000100 76786c61 6e000000 34000200";
+    let data = "05000500 03000000 08000300 03000000 08000100 2a000000 08000200 c0000207 05000700 01000000 06000f00 12b50000";
+    // The order of the attributes differs.
+    let hex = [head, name, data].concat();
+    let theirs = Message::<IfInfoMsg>::of(0, 0, &bytes(&hex)).unwrap();
+    let read = link::read(&theirs).unwrap().unwrap();
+    assert_eq!((read.name.as_str(), read.kind), ("x0", Some(vxlan)));
+    // ip link add b0 type bridge forward_delay 1500 hello_time 200 max_age 2000 ageing_time 30000 stp_state 1 priority 4096
+    // vlan_filtering 1 vlan_protocol 802.1ad group_fwd_mask 8
+    let bridge = LinkKind::Bridge(Bridge {
+        forward_delay: Some(1500),
+        hello_time: Some(200),
+        max_age: Some(2000),
+        ageing_time: Some(30_000),
+        stp_state: Some(1),
+        priority: Some(4096),
+        vlan_filtering: Some(1),
+        vlan_protocol: Some(0x88a8),
+        group_fwd_mask: Some(8),
+        ..Bridge::default()
+    });
+    let name = "07000300 62300000 5c001200 0a000100 62726964 67650000 4c000200";
+    let times = "08000100 dc050000 08000200 c8000000 08000300 d0070000 08000400 30750000";
+    let others =
+        "08000500 01000000 06000600 00100000 05000700 01000000 06000800 88a80000 06000900 08000000";
+    golden_kind(&[head, name, times, others].concat(), "b0", &bridge);
+    // ip link add u0 type dummy
+    let hex = [
+        head,
+        "07000300 75300000 10001200 09000100 64756d6d 79000000",
+    ]
+    .concat();
+    golden_kind(&hex, "u0", &LinkKind::Dummy(Dummy::default()));
+}
+
+/// iproute2 has netkit since 6.7.
+#[test]
+fn a_netkit_pair_is_what_rtnetlink_sends() {
+    use rtnetlink::packet_core::{Emitable as _, Parseable as _};
+    use rtnetlink::packet_route::link::{
+        InfoData, InfoKind, InfoNetkit, LinkAttribute, LinkInfo, LinkMessage, NetkitMode,
+        NetkitPolicy,
+    };
+    let mut peer = LinkMessage::default();
+    peer.attributes = vec![LinkAttribute::IfName("n1".to_owned())];
+    let data = vec![
+        InfoNetkit::Peer(peer),
+        InfoNetkit::Policy(NetkitPolicy::Drop),
+        InfoNetkit::PeerPolicy(NetkitPolicy::Pass),
+        InfoNetkit::Mode(NetkitMode::L3),
+    ];
+    let mut message = LinkMessage::default();
+    message.attributes = vec![
+        LinkAttribute::IfName("n0".to_owned()),
+        LinkAttribute::LinkInfo(vec![
+            LinkInfo::Kind(InfoKind::Netkit),
+            LinkInfo::Data(InfoData::Netkit(data)),
+        ]),
+    ];
+    let mut bytes = vec![0; message.buffer_len()];
+    message.emit(&mut bytes);
+    let peer = Link {
+        name: "n1".to_owned(),
+        ..Link::default()
+    };
+    let kind = LinkKind::netkit(&peer, None).unwrap();
+    let LinkKind::Netkit(netkit) = kind else {
+        panic!("{kind:?}")
+    };
+    let kind = LinkKind::Netkit(Netkit {
+        policy: Some(2),
+        peer_policy: Some(0),
+        ..netkit
+    });
+    let theirs = Message::<IfInfoMsg>::of(0, 0, &bytes).unwrap();
+    let read = link::read(&theirs).unwrap().unwrap();
+    assert_eq!(
+        (read.name.as_str(), read.kind.as_ref()),
+        ("n0", Some(&kind))
+    );
+    let (_, ours) = Link::new("n0", kind).build("add", None).unwrap();
+    let mut w = Writer::new();
+    ours.encode(&mut w);
+    let ours = [[0; 16].as_slice(), &w.finish().unwrap()].concat();
+    assert_eq!(LinkMessage::parse(ours.as_slice()).unwrap(), message);
+}
+
 #[test]
 fn routes_rules_and_addresses_are_what_ip_sends() {
     // ip route add 10.9.0.0/16 dev lo table 300 metric 5 proto 119
@@ -77,6 +188,16 @@ fn routes_rules_and_addresses_are_what_ip_sends() {
         ..Route::unicast("10.9.0.0/16".parse().unwrap(), None, Some(1)).by(119.into())
     };
     let hex = "0210000000 77fd01 00000000 080001000a090000 08000f002c010000 0800060005000000 0800040001000000";
+    golden(hex, routes::build(&route));
+    // ip -6 route add 2001:db8::/64 via fe80::1 dev d0 metric 7 table 133 proto 119
+    let gateway = Some("fe80::1".parse().unwrap());
+    let route = Route {
+        table: 133,
+        priority: Some(7),
+        ..Route::unicast("2001:db8::/64".parse().unwrap(), gateway, Some(3)).by(119.into())
+    };
+    let hex = "0a400000 85770001 00000000 14000100 20010db8000000000000000000000000 \
+               14000500 fe800000000000000000000000000001 0800060007000000 0800040003000000";
     golden(hex, routes::build(&route));
     // ip rule add fwmark 0x539/0xfff lookup 133 pref 100 proto 119
     let rule = PolicyRule {
@@ -90,6 +211,19 @@ fn routes_rules_and_addresses_are_what_ip_sends() {
     let hex = "02180000 01000000 080002000a010203 080001000a010203";
     let ours = address::build(1, "10.1.2.3/24".parse().unwrap());
     golden(hex, ours);
+    // ip address add fd00::5/64 dev d0
+    let local = "fd000000000000000000000000000005";
+    let hex = format!("0a400000 03000000 14000200 {local} 14000100 {local}");
+    let (header, ours) = address::build(3, "fd00::5/64".parse().unwrap());
+    // This crate adds the flag `nodad`.
+    let plain = address::AddressAttrs {
+        flags: None,
+        ..ours
+    };
+    golden(
+        &hex,
+        (crate::message::IfAddrMsg { flags: 0, ..header }, plain),
+    );
 }
 
 #[test]
@@ -112,6 +246,31 @@ fn neighbours_qdiscs_and_filters_are_what_the_tools_send() {
     };
     let hex = "00000000 03000000 09000000 f3ffffff 00034d00 0d0001006d61746368616c6c00000000 0c0002000800010002000100";
     golden(hex, filter.build().unwrap());
+    // tc filter add dev d0 ingress pref 6 handle 1 bpf da object-pinned /sys/fs/bpf/prog
+    let kind = FilterKind::Bpf(BpfFilter {
+        fd: Some(4),
+        name: Some("prog:[*fsobj]".to_owned()),
+        flags: Some(1),
+        ..BpfFilter::default()
+    });
+    let filter = Filter {
+        handle: 1,
+        ..Filter::new(3, TcHandle::INGRESS, 6, kind)
+    };
+    let hex = "00000000 03000000 01000000 f2ffffff 00030600 08000100 62706600 28000200 08000600 04000000 \
+               12000700 70726f67 3a5b2a66 736f626a 5d000000 08000800 01000000";
+    golden(hex, filter.build().unwrap());
+    // ip netns set other 12
+    let attrs = nsid::NsidAttrs {
+        nsid: Some(12),
+        fd: Some(6),
+        ..nsid::NsidAttrs::default()
+    };
+    let header = crate::message::RtGenMsg::default();
+    golden(
+        "00000000 08000300 06000000 08000100 0c000000",
+        (header, attrs),
+    );
 }
 
 #[cfg(feature = "testing")]
@@ -148,12 +307,36 @@ mod properties {
         }
 
         #[test]
+        fn every_other_set_survives(
+            nsid in nsid::NsidAttrs::arbitrary(), matchall in Matchall::arbitrary(), xdp in XdpAttrs::arbitrary(),
+            bridge in Bridge::arbitrary(), dummy in Dummy::arbitrary(), info in LinkInfoAttrs::arbitrary(),
+        ) {
+            survives(&nsid);
+            survives(&matchall);
+            survives(&xdp);
+            survives(&bridge);
+            survives(&dummy);
+            survives(&info);
+        }
+
+        #[test]
         fn any_bytes_are_survived(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = Message::of(16, 0, &bytes).map(|m| link::read(&m));
             let _ = Message::of(24, 0, &bytes).map(|m| routes::read(&m));
             let _ = Message::of(32, 0, &bytes).map(|m| rule::read(&m));
-            let _ = Message::of(36, 0, &bytes).map(|m| tc::read_filter(&m));
-            let _ = LinkKind::read("veth".to_owned(), Some(bytes));
+            let _ = Message::of(20, 0, &bytes).map(|m| address::read(&m));
+            let _ = Message::of(28, 0, &bytes).map(|m| neigh::read(&m));
+            let _ = Message::of(36, 0, &bytes).map(|m| tc::read_qdisc(&m));
+            let _ = Message::of(44, 0, &bytes).map(|m| tc::read_filter(&m));
+            let _ = Message::of(88, 0, &bytes).map(|m| nsid::read(&m));
+            for kind in ["veth", "netkit", "bridge", "dummy", "geneve", "vxlan"] {
+                let _ = LinkKind::read(kind.to_owned(), Some(bytes.clone()));
+            }
+            for kind in ["bpf", "matchall"] {
+                let _ = FilterKind::read(kind.to_owned(), Some(bytes.clone()));
+            }
+            let other = vec![(xdp::IFLA_XDP, bytes)];
+            let _ = Link { other, ..Link::default() }.xdp();
         }
     }
 }

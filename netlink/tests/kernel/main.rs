@@ -11,3 +11,5 @@ mod nfnetlink;
 mod objects;
 mod route;
 mod second_author;
+mod second_author_links;
+mod second_author_others;

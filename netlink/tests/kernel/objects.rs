@@ -4,10 +4,11 @@
 
 use crate::common::{ip, routing, tool};
 use std::net::IpAddr;
+use std::os::fd::AsFd;
 use weir_netlink::Netns;
 use weir_netlink::route::{
-    Filter, FilterKind, Geneve, InNetns, Link, LinkKind, Matchall, NUD_PERMANENT, Neighbour,
-    Netkit, Qdisc, Routing, TcHandle, Vxlan,
+    BpfFilter, Bridge, Dummy, Filter, FilterKind, Geneve, InNetns, Link, LinkKind, Matchall,
+    NUD_PERMANENT, Neighbour, Netkit, Qdisc, Routing, TcHandle, Vxlan,
 };
 use weir_netlink::{Error, ErrorKind};
 use weir_testing::namespace_or_skip;
@@ -33,7 +34,7 @@ fn link(routing: &Routing, name: &str) -> u32 {
 }
 
 /// Whether the kernel lacks the kind. Reports that in the form that the kernel matrix counts.
-fn lacks(made: &Result<(), Error>, probe: &str, since: &str) -> bool {
+pub fn lacks(made: &Result<(), Error>, probe: &str, since: &str) -> bool {
     match made {
         Err(e) if e.errno() == Some(nix::libc::EOPNOTSUPP) => {
             weir_testing::lacks::skip(probe, since, e);
@@ -165,22 +166,58 @@ fn a_netkit_pair_knows_which_end_is_the_primary() {
     };
     assert_eq!(of(&h, "nk0"), (Some(1), Some(1)));
     assert_eq!(of(&t, "nk1"), (Some(0), Some(1)));
-    assert!(shown(&here, "nk0").contains("netkit"));
+    let text = shown(&here, "nk0");
+    assert!(text.contains("netkit"), "{text}");
+    // iproute2 knows the kind since 6.7.
+    let theirs = "link add nk2 type netkit mode l2 blackhole peer blackhole name nk3";
+    match crate::common::try_tool(&here, "ip", theirs) {
+        Ok(_) => {
+            assert!(
+                text.contains("mode l3 type primary policy forward"),
+                "{text}"
+            );
+            let Some(LinkKind::Netkit(read)) = h.link("nk2").expect("nk2").kind else {
+                panic!("no netkit");
+            };
+            let key = (read.primary, read.mode, read.policy, read.peer_policy);
+            assert_eq!(key, (Some(1), Some(0), Some(2), Some(2)));
+        }
+        // The random pairs of rtnetlink are read in `second_author_links`.
+        Err(e) => println!("this iproute2 has no netkit: {}", e.trim()),
+    }
 }
 
 #[test]
-fn other_kinds_stay_opaque_and_masters_are_set() {
+fn bridges_are_what_ip_shows_and_read_what_ip_makes_and_masters_are_set() {
     let netns = namespace_or_skip!();
     let routing = routing(&netns);
+    let ours = LinkKind::Bridge(Bridge {
+        forward_delay: Some(400),
+        ageing_time: Some(5000),
+        priority: Some(4096),
+        ..Bridge::default()
+    });
     routing
-        .add_link(&Link::new("br0", LinkKind::plain("bridge")), None)
+        .add_link(&Link::new("br0", ours), None)
         .expect("bridge");
-    let bridge = routing.link("br0").expect("br0");
-    let Some(LinkKind::Other(word, Some(data))) = &bridge.kind else {
-        panic!("{:?}", bridge.kind);
+    let text = shown(&netns, "br0");
+    for part in ["forward_delay 400", "ageing_time 5000", "priority 4096"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let add = "link add br1 type bridge hello_time 300 max_age 700 stp_state 1 group_fwd_mask 16";
+    ip(&netns, add);
+    let theirs = routing.link("br1").expect("br1");
+    let Some(LinkKind::Bridge(read)) = &theirs.kind else {
+        panic!("{theirs:?}");
     };
-    assert!(word == "bridge" && !data.is_empty());
-    assert!(!bridge.other.is_empty(), "what has no field is kept");
+    let key = (read.hello_time, read.max_age, read.stp_state);
+    assert_eq!(key, (Some(300), Some(700), Some(1)));
+    assert_eq!(read.group_fwd_mask, Some(16));
+    assert!(
+        !read.unknown.is_empty() && !theirs.other.is_empty(),
+        "what has no field is kept"
+    );
+    let bridge = routing.link("br0").expect("br0");
     let port = link(&routing, "d0");
     routing.set_master(port, bridge.index).expect("put in");
     assert_eq!(routing.link("d0").expect("d0").master, Some(bridge.index));
@@ -193,6 +230,42 @@ fn other_kinds_stay_opaque_and_masters_are_set() {
     };
     routing.add_link(&member, None).expect("a member");
     assert_eq!(routing.link("d1").expect("d1").master, Some(bridge.index));
+}
+
+#[test]
+fn a_dummy_is_what_ip_shows_and_reads_what_ip_makes() {
+    let netns = namespace_or_skip!();
+    let routing = routing(&netns);
+    let dummy = LinkKind::Dummy(Dummy::default());
+    let made = routing.add_link(&Link::new("u0", dummy.clone()), None);
+    if lacks(&made, "link dummy", "2.6.12") {
+        return;
+    }
+    let text = shown(&netns, "u0");
+    assert!(text.contains(" dummy "), "{text}");
+    ip(&netns, "link add u1 type dummy");
+    assert_eq!(routing.link("u1").expect("u1").kind, Some(dummy));
+}
+
+/// Kinds and options without a declaration.
+#[test]
+fn other_kinds_stay_opaque() {
+    let netns = namespace_or_skip!();
+    let routing = routing(&netns);
+    let macvlan = LinkKind::Other("macvlan".to_owned(), None);
+    let lower = link(&routing, "d0");
+    let over = Link {
+        lower: Some(lower),
+        ..Link::new("m0", macvlan)
+    };
+    let made = routing.add_link(&over, None);
+    if lacks(&made, "link macvlan", "2.6.23") {
+        return;
+    }
+    let Some(LinkKind::Other(word, Some(data))) = routing.link("m0").expect("m0").kind else {
+        panic!("a declaration");
+    };
+    assert!(word == "macvlan" && !data.is_empty());
 }
 
 #[test]
@@ -302,6 +375,71 @@ fn filters_are_those_of_tc() {
     assert!(!routing.delete_qdisc(&clsact).expect("absent"));
 }
 
+#[test]
+fn filters_of_ebpf_are_those_of_tc() {
+    let netns = namespace_or_skip!();
+    let routing = routing(&netns);
+    let Some(clsact) = clsact(&netns, &routing) else {
+        return;
+    };
+    let Some(program) = crate::second_author_others::program() else {
+        return;
+    };
+    let ours = Filter {
+        handle: 9,
+        ..Filter::new(
+            clsact.link,
+            TcHandle::EGRESS,
+            77,
+            FilterKind::bpf(program.as_fd(), "pass"),
+        )
+    };
+    assert!(routing.add_filter(&ours).expect("added"));
+    let found = routing
+        .filters(clsact.link, TcHandle::EGRESS)
+        .expect("listed");
+    let found = found.iter().find(|f| f.handle == 9).expect("ours");
+    let FilterKind::Bpf(read) = &found.kind else {
+        panic!("{found:?}")
+    };
+    let listed = tool(&netns, "tc", "filter show dev d0 egress").join(" ");
+    let text = "protocol all pref 77 bpf chain 0 handle 0x9 pass direct-action";
+    let id = format!(" id {} ", read.id.expect("an id"));
+    assert!(
+        listed.contains(text) && listed.contains(&id),
+        "{id}{listed}"
+    );
+    let tag = read.tag.as_deref().expect("a tag");
+    let tag: String = tag.iter().map(|byte| format!("{byte:02x}")).collect();
+    assert!(listed.contains(&format!("tag {tag}")), "{listed}");
+
+    // A classic program, whose instructions are attributes without a field.
+    let words = "filter add dev d0 ingress pref 5 handle 7 bpf bytecode CODE classid 1:5";
+    let words: Vec<&str> = words
+        .split(' ')
+        .map(|word| match word {
+            "CODE" => "1,6 0 0 1,",
+            word => word,
+        })
+        .collect();
+    weir_testing::tool::tool(&netns, "tc", &words, "").expect("tc adds it");
+    let found = routing
+        .filters(clsact.link, TcHandle::INGRESS)
+        .expect("listed");
+    let found = found.iter().find(|f| f.handle == 7).expect("theirs");
+    let FilterKind::Bpf(BpfFilter {
+        classid,
+        id,
+        unknown,
+        ..
+    }) = &found.kind
+    else {
+        panic!("{found:?}")
+    };
+    assert_eq!((*classid, *id), (Some(0x0001_0005), None));
+    assert!(!unknown.is_empty());
+}
+
 /// Options without a declaration are written as they were read.
 #[test]
 fn opaque_options_are_copied() {
@@ -380,6 +518,25 @@ fn namespaces_have_ids_in_each_other() {
         listed.iter().any(|line| line.starts_with("nsid 12")),
         "{listed:?}"
     );
+}
+
+#[test]
+fn an_id_of_ip_netns_is_read() {
+    let (here, there) = (namespace_or_skip!(), namespace_or_skip!());
+    let h = routing(&here);
+    let mut process = crate::common::process_in(&there);
+    // `ip netns` needs a name in /run/netns; those of the host are not touched.
+    let script = format!(
+        "mount -t tmpfs none /run && ip netns attach other {} && ip netns set other 23",
+        process.id()
+    );
+    let words = ["-m", "sh", "-c", script.as_str()];
+    let set = weir_testing::tool::tool(&here, "unshare", &words, "");
+    process.kill().expect("ended");
+    process.wait().expect("gone");
+    set.expect("ip sets it");
+    assert_eq!(h.nsid(&there).expect("asked"), Some(23));
+    assert_eq!(h.nsids().expect("listed"), [23]);
 }
 
 #[test]

@@ -37,7 +37,7 @@ use weir_netlink::route::{
 };
 
 /// The socket of the other implementation.
-struct Theirs(OwnedFd);
+pub struct Theirs(OwnedFd);
 
 impl Theirs {
     fn open(netns: &Netns) -> Self {
@@ -82,20 +82,20 @@ impl Theirs {
         }
     }
 
-    fn add(&self, message: RouteNetlinkMessage) {
+    pub fn add(&self, message: RouteNetlinkMessage) {
         self.ask(message, NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL);
     }
 
-    fn delete(&self, message: RouteNetlinkMessage) {
+    pub fn delete(&self, message: RouteNetlinkMessage) {
         self.ask(message, NLM_F_ACK);
     }
 
-    fn list(&self, message: RouteNetlinkMessage) -> Vec<RouteNetlinkMessage> {
+    pub fn list(&self, message: RouteNetlinkMessage) -> Vec<RouteNetlinkMessage> {
         self.ask(message, NLM_F_DUMP)
     }
 }
 
-fn random<S: Strategy>(strategy: S, test: impl Fn(S::Value)) {
+pub fn random<S: Strategy>(strategy: S, test: impl Fn(S::Value)) {
     let config = Config {
         cases: effort::cases(64),
         failure_persistence: None,
@@ -109,7 +109,7 @@ fn random<S: Strategy>(strategy: S, test: impl Fn(S::Value)) {
 }
 
 /// A namespace with a link that is up, and both implementations in it.
-fn scene(netns: &Netns) -> (Routing, Theirs, u32) {
+pub fn scene(netns: &Netns) -> (Routing, Theirs, u32) {
     let ours = routing(netns);
     let peer = Link {
         name: "d1".to_owned(),
@@ -125,7 +125,7 @@ fn scene(netns: &Netns) -> (Routing, Theirs, u32) {
 }
 
 /// Networks that every kernel accepts: no multicast, no loopback, and none that the kernel adds itself.
-fn networks() -> impl Strategy<Value = IpNet> {
+pub fn networks() -> impl Strategy<Value = IpNet> {
     let v4 = (any::<[u8; 3]>(), 1..=32u8).prop_map(|([a, b, c], bits)| {
         IpNet::new(Ipv4Addr::new(10, a, b, c).into(), bits.max(8)).expect("a network")
     });
@@ -135,7 +135,7 @@ fn networks() -> impl Strategy<Value = IpNet> {
     prop_oneof![v4.boxed(), v6.boxed()]
 }
 
-fn family(ip: IpAddr) -> packet_route::AddressFamily {
+pub fn family(ip: IpAddr) -> packet_route::AddressFamily {
     match ip {
         IpAddr::V4(_) => packet_route::AddressFamily::Inet,
         IpAddr::V6(_) => packet_route::AddressFamily::Inet6,
