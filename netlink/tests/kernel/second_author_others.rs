@@ -99,7 +99,10 @@ fn filters() {
         return weir_testing::lacks::skip("qdisc clsact", "4.5", e);
     }
     let program = program();
-    let matchall = FilterKind::Matchall(Matchall::default());
+    let matchall = FilterKind::Matchall(Matchall {
+        classid: Some(1),
+        ..Matchall::default()
+    });
     let matchall = Filter::new(link, TcHandle::INGRESS, 1, matchall);
     let mut kinds = vec!["bpf"];
     kinds.retain(|_| program.is_some());
