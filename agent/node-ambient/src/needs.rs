@@ -1,12 +1,13 @@
 //! The kernel features that the rules need, derived from the rules of an example.
 
 use crate::config::{Config, Pod, Proxy};
-use crate::node::{Carrier, Node, Place};
+use crate::node::{Carrier, LocatedProxy, Node};
 use crate::rules::{Desired, Side, desired};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use weir_cni::compile::Engine;
 use weir_netfilter::probe::needs::{Needs, of_nft, of_xtables};
+use weir_netfilter::probe::{ipset, nft};
 
 /// Returns the rows of the survey for the rules of one side by one engine. On a kernel with IPv6 they are for both families, since one
 /// engine writes all rules of a side.
@@ -22,14 +23,14 @@ pub fn needs(side: Side, engine: Engine, has_ipv6: bool, dns: bool) -> Needs {
             let mut needs = of_nft(&rules);
             let mut sets = rules.tables.iter().flat_map(|table| &table.sets);
             if sets.next().is_some() {
-                needs.insert("nf_tables/set plain".to_owned());
+                needs.insert((nft::AREA, "set plain".to_owned()));
             }
             needs
         }
         Desired::Legacy(rules, sets) => {
             let mut needs = of_xtables(&rules);
             let families = sets.iter().map(|set| set.header.family);
-            needs.extend(families.map(|family| format!("ipset/hash:ip {family}")));
+            needs.extend(families.map(|family| (ipset::AREA, format!("hash:ip {family}"))));
             needs
         }
     }
@@ -62,7 +63,7 @@ fn example(has_ipv6: bool, dns: bool) -> Node {
             ..Config::default()
         },
         carrier: Carrier::Geneve(1),
-        place: Some(Place {
+        active: Some(LocatedProxy {
             proxy,
             device: "proxy0".to_owned(),
             interface: "eth0".to_owned(),
@@ -84,28 +85,34 @@ mod tests {
     #[test]
     fn each_side_needs_what_its_rules_are_about() {
         let (nft, legacy) = (Engine::Nft, Engine::Xtables);
-        let has = |side, engine, ipv6, dns, key: &str| {
+        let has = |side, engine, ipv6, dns, (area, feature): (_, &str)| {
             let needs = needs(side, engine, ipv6, dns);
             assert!(!needs.is_empty());
-            needs.contains(key)
+            needs.contains(&(area, feature.to_owned()))
         };
         for ipv6 in [false, true] {
             for (side, tproxy) in [(Side::Host, false), (Side::Proxy, true)] {
                 let of = |engine, key| has(side, engine, ipv6, false, key);
-                assert_eq!(of(nft, "nf_tables/expression tproxy"), tproxy);
-                assert!(of(nft, "nf_tables/set plain"));
-                assert_eq!(of(nft, "nf_tables/ct mark set"), !tproxy);
-                assert_eq!(of(nft, "nf_tables/chain inet route"), !tproxy);
-                assert_eq!(of(legacy, "xtables/target ip TPROXY"), tproxy);
-                assert_eq!(of(legacy, "xtables/target ip6 TPROXY"), tproxy && ipv6);
-                assert_eq!(of(legacy, "ipset/hash:ip inet"), !tproxy);
-                assert_eq!(of(legacy, "ipset/hash:ip inet6"), !tproxy && ipv6);
-                assert_eq!(of(legacy, "xtables/match ip set"), !tproxy);
+                assert_eq!(of(nft, ("nf_tables", "expression tproxy")), tproxy);
+                assert!(of(nft, ("nf_tables", "set plain")));
+                assert_eq!(of(nft, ("nf_tables", "ct mark set")), !tproxy);
+                assert_eq!(of(nft, ("nf_tables", "chain inet route")), !tproxy);
+                assert_eq!(of(legacy, ("xtables", "target ip TPROXY")), tproxy);
+                assert_eq!(of(legacy, ("xtables", "target ip6 TPROXY")), tproxy && ipv6);
+                assert_eq!(of(legacy, ("ipset", "hash:ip inet")), !tproxy);
+                assert_eq!(of(legacy, ("ipset", "hash:ip inet6")), !tproxy && ipv6);
+                assert_eq!(of(legacy, ("xtables", "match ip set")), !tproxy);
             }
         }
         for dns in [false, true] {
             assert_eq!(
-                has(Side::Host, legacy, false, dns, "xtables/target ip DNAT"),
+                has(
+                    Side::Host,
+                    legacy,
+                    false,
+                    dns,
+                    ("xtables", "target ip DNAT")
+                ),
                 dns
             );
         }

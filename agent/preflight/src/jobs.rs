@@ -2,10 +2,11 @@
 //!
 //! A need is met by the first of its ways whose features are all present. Any way but the first is a fallback.
 
-use super::{Rules, Survey};
+use super::{Rules, Survey, process};
 use std::collections::BTreeSet;
 use weir_cni::compile::Engine;
 use weir_netfilter::probe::Answer;
+use weir_netfilter::probe::needs::Key;
 
 /// A job of weir on a node.
 #[derive(Debug)]
@@ -29,13 +30,16 @@ pub struct Need {
     pub ways: &'static [Way],
 }
 
+/// Features: area and name of their findings.
+pub type Features = &'static [(&'static str, &'static str)];
+
 /// Features that together meet a need.
 #[derive(Debug)]
 pub struct Way {
     /// Description of the way.
     pub name: &'static str,
-    /// Keys of findings, `AREA/FEATURE`, in groups.
-    pub features: &'static [&'static [&'static str]],
+    /// The features, in groups.
+    pub features: &'static [Features],
     /// Rules whose needs are added to `features`.
     pub rules: Option<(Engine, Rules)>,
 }
@@ -49,7 +53,7 @@ pub enum Outcome {
     WorksWithFallback,
     /// The kernel lacks a feature that has no fallback.
     DoesNotWork,
-    /// It is not known.
+    /// It could not be determined.
     Unknown,
 }
 
@@ -115,7 +119,7 @@ impl Job {
                 reasons.extend(reason);
             }
         }
-        let finding = |name: &str| survey.find(&format!("process/CAP_{name}"));
+        let finding = |name: &str| survey.find(process::AREA, &format!("CAP_{name}"));
         // The kernel takes CAP_SYS_ADMIN in the place of CAP_BPF.
         let is_admin = finding("SYS_ADMIN").is_some_and(|f| f.answer.is_have());
         let lacks = |name: &&&str| {
@@ -171,9 +175,10 @@ const NAMED: usize = 2;
 impl Way {
     /// Returns the keys of all findings that this way needs.
     #[must_use]
-    pub fn keys(&self) -> Vec<String> {
+    pub fn keys(&self) -> Vec<Key> {
         let named = self.features.iter().flat_map(|group| group.iter());
-        let mut keys: Vec<String> = named.map(|key| (*key).to_owned()).collect();
+        let named = named.map(|(area, feature)| (*area, (*feature).to_owned()));
+        let mut keys: Vec<Key> = named.collect();
         keys.extend(self.rules.iter().flat_map(|(e, rules)| rules.needs(*e)));
         keys
     }
@@ -181,15 +186,17 @@ impl Way {
     fn judge(&self, survey: &Survey) -> Answer {
         let mut lacking = Vec::new();
         let mut unknown = Vec::new();
-        for key in &self.keys() {
-            let feature = key.split_once('/').map_or(&**key, |(_, feature)| feature);
-            match survey.find(key).map(|f| (&f.answer, f.options.join(" "))) {
+        for (area, feature) in self.keys() {
+            match survey
+                .find(area, &feature)
+                .map(|f| (&f.answer, f.options.join(" ")))
+            {
                 Some((Answer::Have(_), _)) => {}
                 Some((Answer::Lack(_), options)) if options.is_empty() => {
-                    lacking.push(feature.to_owned());
+                    lacking.push(feature);
                 }
                 Some((Answer::Lack(_), options)) => lacking.push(format!("{feature} ({options})")),
-                Some((Answer::Unknown(_), _)) | None => unknown.push(feature.to_owned()),
+                Some((Answer::Unknown(_), _)) | None => unknown.push(feature),
             }
         }
         match (lacking.is_empty(), unknown.is_empty()) {

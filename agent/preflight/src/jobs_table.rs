@@ -1,71 +1,71 @@
 //! The needs of each job, as data.
 
 use super::Rules;
-use super::jobs::{Job, Need, Way};
+use super::jobs::{Features, Job, Need, Way};
 use weir_cni::compile::Engine;
 use weir_node_ambient::rules::Side;
 
 /// Features that every nf_tables rule needs.
-const NFT: &[&str] = &[
-    "nf_tables/family inet",
-    "nf_tables/expression meta",
-    "nf_tables/expression cmp",
-    "nf_tables/expression payload",
-    "nf_tables/expression immediate",
-    "nf_tables/expression bitwise",
-    "nf_tables/expression lookup",
-    "nf_tables/expression counter",
-    "nf_tables/generation guard",
+const NFT: Features = &[
+    ("nf_tables", "family inet"),
+    ("nf_tables", "expression meta"),
+    ("nf_tables", "expression cmp"),
+    ("nf_tables", "expression payload"),
+    ("nf_tables", "expression immediate"),
+    ("nf_tables", "expression bitwise"),
+    ("nf_tables", "expression lookup"),
+    ("nf_tables", "expression counter"),
+    ("nf_tables", "generation guard"),
 ];
 /// Features for redirection by nat.
-const NFT_NAT: &[&str] = &[
-    "nf_tables/chain inet nat",
-    "nf_tables/expression redir",
-    "nf_tables/meta skuid",
+const NFT_NAT: Features = &[
+    ("nf_tables", "chain inet nat"),
+    ("nf_tables", "expression redir"),
+    ("nf_tables", "meta skuid"),
 ];
 /// Features for marks of packets and connections.
-const NFT_MARK: &[&str] = &[
-    "nf_tables/chain inet filter",
-    "nf_tables/chain inet route",
-    "nf_tables/expression ct",
-    "nf_tables/meta mark set",
-    "nf_tables/ct mark set",
+const NFT_MARK: Features = &[
+    ("nf_tables", "chain inet filter"),
+    ("nf_tables", "chain inet route"),
+    ("nf_tables", "expression ct"),
+    ("nf_tables", "meta mark set"),
+    ("nf_tables", "ct mark set"),
 ];
 
-const XT_NAT: &[&str] = &[
-    "xtables/table ip nat",
-    "xtables/match ip tcp",
-    "xtables/match ip multiport",
-    "xtables/match ip owner",
-    "xtables/target ip REDIRECT",
+const XT_NAT: Features = &[
+    ("xtables", "table ip nat"),
+    ("xtables", "match ip tcp"),
+    ("xtables", "match ip multiport"),
+    ("xtables", "match ip owner"),
+    ("xtables", "target ip REDIRECT"),
 ];
-const XT_MARK: &[&str] = &[
-    "xtables/table ip mangle",
-    "xtables/match ip mark",
-    "xtables/match ip connmark",
-    "xtables/target ip MARK",
-    "xtables/target ip CONNMARK",
-];
-
-const XT6_NAT: &[&str] = &[
-    "xtables/table ip6 nat",
-    "xtables/match ip6 tcp",
-    "xtables/match ip6 multiport",
-    "xtables/match ip6 owner",
-    "xtables/target ip6 REDIRECT",
-];
-const XT6_MARK: &[&str] = &[
-    "xtables/table ip6 mangle",
-    "xtables/match ip6 mark",
-    "xtables/match ip6 connmark",
-    "xtables/target ip6 MARK",
-    "xtables/target ip6 CONNMARK",
+const XT_MARK: Features = &[
+    ("xtables", "table ip mangle"),
+    ("xtables", "match ip mark"),
+    ("xtables", "match ip connmark"),
+    ("xtables", "target ip MARK"),
+    ("xtables", "target ip CONNMARK"),
 ];
 
-const ROUTING: &[&str] = &["net/policy routing ip", "net/local route ip"];
-const ROUTING6: &[&str] = &["net/policy routing ip6", "net/local route ip6"];
+const XT6_NAT: Features = &[
+    ("xtables", "table ip6 nat"),
+    ("xtables", "match ip6 tcp"),
+    ("xtables", "match ip6 multiport"),
+    ("xtables", "match ip6 owner"),
+    ("xtables", "target ip6 REDIRECT"),
+];
+const XT6_MARK: Features = &[
+    ("xtables", "table ip6 mangle"),
+    ("xtables", "match ip6 mark"),
+    ("xtables", "match ip6 connmark"),
+    ("xtables", "target ip6 MARK"),
+    ("xtables", "target ip6 CONNMARK"),
+];
 
-const fn way(name: &'static str, features: &'static [&'static [&'static str]]) -> Way {
+const ROUTING: Features = &[("net", "policy routing ip"), ("net", "local route ip")];
+const ROUTING6: Features = &[("net", "policy routing ip6"), ("net", "local route ip6")];
+
+const fn way(name: &'static str, features: &'static [Features]) -> Way {
     Way {
         name,
         features,
@@ -74,7 +74,7 @@ const fn way(name: &'static str, features: &'static [&'static [&'static str]]) -
 }
 
 /// A way with these rules in nf_tables, and additional features.
-const fn nft(rules: Rules, features: &'static [&'static [&'static str]]) -> Way {
+const fn nft(rules: Rules, features: &'static [Features]) -> Way {
     Way {
         rules: Some((Engine::Nft, rules)),
         ..way(TABLES, features)
@@ -82,7 +82,7 @@ const fn nft(rules: Rules, features: &'static [&'static [&'static str]]) -> Way 
 }
 
 /// A way with these rules in legacy tables, and additional features.
-const fn legacy(rules: Rules, features: &'static [&'static [&'static str]]) -> Way {
+const fn legacy(rules: Rules, features: &'static [Features]) -> Way {
     Way {
         rules: Some((Engine::Xtables, rules)),
         ..way(LEGACY, features)
@@ -100,23 +100,23 @@ const DNS: Need = Need {
 };
 
 const RIGHTS: Need = Need {
-    what: "rights where it would work",
+    what: "rights over the network namespace",
     ways: &[way(
         "root of the node",
-        &[&["process/rights over this network namespace"]],
+        &[&[("process", "rights over this network namespace")]],
     )],
 };
 
 const SYSCTLS: Need = Need {
     what: "sysctls",
-    ways: &[way("write them", &[&["system/writable sysctls"]])],
+    ways: &[way("write them", &[&[("system", "writable sysctls")]])],
 };
 
 const PINNING: Need = Need {
     what: "pinning",
     ways: &[way(
         "a mounted bpf file system",
-        &[&["system/bpffs", "system/bpffs can be mounted"]],
+        &[&[("system", "bpffs"), ("system", "bpffs can be mounted")]],
     )],
 };
 
@@ -133,8 +133,8 @@ pub const JOBS: &[Job] = &[
             Need {
                 what: "IPv6",
                 ways: &[
-                    nft(Rules::RedirectIpv6, &[&["system/IPv6"]]),
-                    legacy(Rules::RedirectIpv6, &[&["system/IPv6"]]),
+                    nft(Rules::RedirectIpv6, &[&[("system", "IPv6")]]),
+                    legacy(Rules::RedirectIpv6, &[&[("system", "IPv6")]]),
                     V4_ONLY,
                 ],
             },
@@ -157,8 +157,8 @@ pub const JOBS: &[Job] = &[
             Need {
                 what: "IPv6",
                 ways: &[
-                    nft(Rules::TproxyIpv6, &[&["system/IPv6"], ROUTING6]),
-                    legacy(Rules::TproxyIpv6, &[&["system/IPv6"], ROUTING6]),
+                    nft(Rules::TproxyIpv6, &[&[("system", "IPv6")], ROUTING6]),
+                    legacy(Rules::TproxyIpv6, &[&[("system", "IPv6")], ROUTING6]),
                     V4_ONLY,
                 ],
             },
@@ -187,14 +187,14 @@ pub const JOBS: &[Job] = &[
                 ways: &[
                     way(
                         TABLES,
-                        &[&["nf_tables/set plain", "nf_tables/expression nat"]],
+                        &[&[("nf_tables", "set plain"), ("nf_tables", "expression nat")]],
                     ),
                     way(
                         LEGACY,
                         &[&[
-                            "ipset/hash:ip inet",
-                            "xtables/match ip set",
-                            "xtables/target ip SNAT",
+                            ("ipset", "hash:ip inet"),
+                            ("xtables", "match ip set"),
+                            ("xtables", "target ip SNAT"),
                         ]],
                     ),
                 ],
@@ -204,16 +204,16 @@ pub const JOBS: &[Job] = &[
                 ways: &[
                     way(
                         TABLES,
-                        &[&["system/IPv6"], ROUTING6, NFT, NFT_NAT, NFT_MARK],
+                        &[&[("system", "IPv6")], ROUTING6, NFT, NFT_NAT, NFT_MARK],
                     ),
                     way(
                         LEGACY,
                         &[
-                            &["system/IPv6"],
+                            &[("system", "IPv6")],
                             ROUTING6,
                             XT6_NAT,
                             XT6_MARK,
-                            &["ipset/hash:ip inet6"],
+                            &[("ipset", "hash:ip inet6")],
                         ],
                     ),
                     V4_ONLY,
@@ -251,24 +251,30 @@ pub const JOBS: &[Job] = &[
                 what: "tunnel to the proxy",
                 // In the order of `CarrierChoice::ORDER`.
                 ways: &[
-                    way("GENEVE tunnels", &[&["net/link geneve"]]),
-                    way("VXLAN tunnels", &[&["net/link vxlan"]]),
-                    way("veth pairs", &[&["net/link veth"]]),
+                    way("GENEVE tunnels", &[&[("net", "link geneve")]]),
+                    way("VXLAN tunnels", &[&[("net", "link vxlan")]]),
+                    way("veth pairs", &[&[("net", "link veth")]]),
                 ],
             },
             Need {
                 what: "IPv6",
                 ways: &[
-                    nft(Rules::AtNodeIpv6(Side::Host), &[&["system/IPv6"], ROUTING6]),
-                    legacy(Rules::AtNodeIpv6(Side::Host), &[&["system/IPv6"], ROUTING6]),
+                    nft(
+                        Rules::AtNodeIpv6(Side::Host),
+                        &[&[("system", "IPv6")], ROUTING6],
+                    ),
+                    legacy(
+                        Rules::AtNodeIpv6(Side::Host),
+                        &[&[("system", "IPv6")], ROUTING6],
+                    ),
                     V4_ONLY,
                 ],
             },
             Need {
                 what: "IPv6 in the proxy's namespace",
                 ways: &[
-                    nft(Rules::AtNodeIpv6(Side::Proxy), &[&["system/IPv6"]]),
-                    legacy(Rules::AtNodeIpv6(Side::Proxy), &[&["system/IPv6"]]),
+                    nft(Rules::AtNodeIpv6(Side::Proxy), &[&[("system", "IPv6")]]),
+                    legacy(Rules::AtNodeIpv6(Side::Proxy), &[&[("system", "IPv6")]]),
                     V4_ONLY,
                 ],
             },
@@ -293,12 +299,12 @@ pub const JOBS: &[Job] = &[
                 what: "programs",
                 ways: &[way(
                     "programs of weir",
-                    &[&["ebpf/programs inside of pods"]],
+                    &[&[("ebpf", "programs inside of pods")]],
                 )],
             },
             Need {
                 what: "attachment",
-                ways: &[way("tcx links", &[&["ebpf/attach tcx"]])],
+                ways: &[way("tcx links", &[&[("ebpf", "attach tcx")]])],
             },
             Need {
                 what: "delivery of marked packets",
@@ -316,13 +322,19 @@ pub const JOBS: &[Job] = &[
             SYSCTLS,
             Need {
                 what: "programs",
-                ways: &[way("programs of weir", &[&["ebpf/programs at the node"]])],
+                ways: &[way(
+                    "programs of weir",
+                    &[&[("ebpf", "programs at the node")]],
+                )],
             },
             Need {
                 what: "attachment",
                 ways: &[
-                    way("tcx links", &[&["ebpf/attach tcx"]]),
-                    way("filters of a clsact qdisc", &[&["ebpf/attach cls_bpf"]]),
+                    way("tcx links", &[&[("ebpf", "attach tcx")]]),
+                    way(
+                        "filters of a clsact qdisc",
+                        &[&[("ebpf", "attach cls_bpf")]],
+                    ),
                 ],
             },
             Need {
@@ -331,7 +343,10 @@ pub const JOBS: &[Job] = &[
             },
             Need {
                 what: "IPv6",
-                ways: &[way("both families", &[&["system/IPv6"], ROUTING6]), V4_ONLY],
+                ways: &[
+                    way("both families", &[&[("system", "IPv6")], ROUTING6]),
+                    V4_ONLY,
+                ],
             },
             PINNING,
         ],

@@ -26,10 +26,9 @@ pub struct Survey {
 }
 
 impl Survey {
-    /// Finds the finding with the key `AREA/FEATURE`.
+    /// Returns the finding about a feature.
     #[must_use]
-    pub fn find(&self, key: &str) -> Option<&Finding> {
-        let (area, feature) = key.split_once('/')?;
+    pub fn find(&self, area: &str, feature: &str) -> Option<&Finding> {
         self.findings
             .iter()
             .find(|f| f.area == area && f.feature == feature)
@@ -67,7 +66,9 @@ fn ask(at: &(impl Fn(&'static str) + Sync)) -> Survey {
     let kernel = RunningKernel::read();
     let modules = match &kernel.loading {
         Loading::Never(why) => why.clone(),
-        Loading::Possible => "loadable; what would have to be loaded first is not tried".to_owned(),
+        Loading::Possible => {
+            "loadable; features whose module is not loaded are not probed".to_owned()
+        }
     };
     let (mut findings, untried) = in_throwaway(&kernel, at);
     at("the system");
@@ -108,7 +109,7 @@ fn in_throwaway(
         Err(e) => e,
     };
     let why = format!(
-        "no throwaway namespace to try it in: {e} (or `unshare --user --net --map-root-user weir preflight`)"
+        "cannot create a throwaway namespace for the probes: {e} (as an ordinary user: `unshare --user --net --map-root-user weir preflight`)"
     );
     let mut findings = nft::untried(&why);
     findings.extend(xtables::untried(&why));

@@ -65,13 +65,13 @@ fn outcomes(survey: &Survey) -> BTreeMap<&'static str, Outcome> {
 fn every_key_of_a_job_is_a_feature_and_features_are_there_once() {
     let survey = with(&[]);
     let ways = JOBS.iter().flat_map(|j| j.needs).flat_map(|n| n.ways);
-    for key in ways.flat_map(jobs::Way::keys) {
-        assert!(survey.find(&key).is_some(), "{key}");
+    for (area, feature) in ways.flat_map(jobs::Way::keys) {
+        assert!(survey.find(area, &feature).is_some(), "{area} {feature}");
     }
     for job in JOBS {
         for name in job.capabilities {
             assert!(
-                survey.find(&format!("process/CAP_{name}")).is_some(),
+                survey.find("process", &format!("CAP_{name}")).is_some(),
                 "{name}"
             );
         }
@@ -174,11 +174,12 @@ fn the_tunnel_of_the_job_is_that_which_is_chosen() {
     let order = weir_node_ambient::CarrierChoice::ORDER;
     assert_eq!(names, order.map(weir_node_ambient::CarrierChoice::words));
     for (way, kind) in need.ways.iter().zip(order) {
-        let [key] = &way.keys()[..] else {
+        let [(area, feature)] = &way.keys()[..] else {
             panic!("{} needs more than its link", way.name)
         };
-        let feature = key.strip_prefix("net/").unwrap();
-        let row = net::ROWS.iter().find(|row| row.feature == feature).unwrap();
+        assert_eq!(*area, "net");
+        let row = net::ROWS.iter().find(|row| row.feature == *feature);
+        let row = row.unwrap();
         let net::Trial::Carrier(tried) = row.probe else {
             panic!("{feature} is tried in another way")
         };

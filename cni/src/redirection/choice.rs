@@ -266,7 +266,7 @@ mod tests {
         for engine in [Engine::Nft, Engine::Xtables] {
             for change in [everything as fn(&mut SidecarConfig), tproxy, |_| ()] {
                 for need in compiled(engine, change).needs() {
-                    assert!(rows.iter().any(|f| f.key() == need), "{need}");
+                    assert!(rows.iter().any(|f| f.key() == need), "{need:?}");
                 }
             }
         }
@@ -274,24 +274,29 @@ mod tests {
 
     #[test]
     fn an_intent_needs_what_its_rules_use_and_no_more() {
-        let has = |engine, change: fn(&mut SidecarConfig), key: &str| {
-            compiled(engine, change).needs().contains(key)
+        let has = |engine, change: fn(&mut SidecarConfig), feature: &str| {
+            let area = match engine {
+                Engine::Nft => nft::AREA,
+                Engine::Xtables => xtables::AREA,
+            };
+            let needs = compiled(engine, change).needs();
+            needs.contains(&(area, feature.to_owned()))
         };
         for (engine, key) in [
-            (Engine::Nft, "nf_tables/expression tproxy"),
-            (Engine::Nft, "nf_tables/ct mark set"),
-            (Engine::Nft, "nf_tables/chain inet route"),
-            (Engine::Xtables, "xtables/target ip TPROXY"),
-            (Engine::Xtables, "xtables/table ip mangle"),
+            (Engine::Nft, "expression tproxy"),
+            (Engine::Nft, "ct mark set"),
+            (Engine::Nft, "chain inet route"),
+            (Engine::Xtables, "target ip TPROXY"),
+            (Engine::Xtables, "table ip mangle"),
         ] {
             assert!(has(engine, tproxy, key), "{key}");
             assert!(!has(engine, |_| (), key), "{key}");
         }
         for (engine, key) in [
-            (Engine::Nft, "nf_tables/ct zone set"),
-            (Engine::Nft, "nf_tables/set interval"),
-            (Engine::Xtables, "xtables/target ip CT"),
-            (Engine::Xtables, "xtables/target ip6 TPROXY"),
+            (Engine::Nft, "ct zone set"),
+            (Engine::Nft, "set interval"),
+            (Engine::Xtables, "target ip CT"),
+            (Engine::Xtables, "target ip6 TPROXY"),
         ] {
             assert!(has(engine, everything, key), "{key}");
             assert!(!has(engine, tproxy, key), "{key}");

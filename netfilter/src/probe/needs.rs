@@ -9,14 +9,17 @@ use crate::nft::{CtKey, Element, ElementKey, MetaKey, Operand, Rule, Statement};
 use crate::xtables::{Ruleset, XtFamily};
 use std::collections::BTreeSet;
 
-/// Keys `AREA/FEATURE` of the rows that rules need.
-pub type Needs = BTreeSet<String>;
+/// The key of a row: area and feature of its [`Finding`].
+pub type Key = (&'static str, String);
+
+/// Keys of the rows that rules need.
+pub type Needs = BTreeSet<Key>;
 
 impl Finding {
-    /// `AREA/FEATURE`
+    /// The key of the row.
     #[must_use]
-    pub fn key(&self) -> String {
-        format!("{}/{}", self.area, self.feature)
+    pub fn key(&self) -> Key {
+        (self.area, self.feature.clone())
     }
 
     /// The option and module that provide it: `CONFIG_NFT_TPROXY (module nft_tproxy)`; empty if unknown.
@@ -35,7 +38,7 @@ impl Finding {
 pub fn of_nft(ruleset: &crate::nft::Ruleset) -> Needs {
     let mut needs = Needs::new();
     for table in &ruleset.tables {
-        let mut need = |feature: String| needs.insert(format!("{}/{feature}", nft::AREA));
+        let mut need = |feature: String| needs.insert((nft::AREA, feature));
         need(format!("family {}", table.family));
         need("generation guard".to_owned());
         for chain in &table.chains {
@@ -65,7 +68,7 @@ pub fn of_nft(ruleset: &crate::nft::Ruleset) -> Needs {
 /// Tries the features of these needs in the network namespace of the calling thread, which must be a throwaway one.
 #[must_use]
 pub fn findings(kernel: &RunningKernel, needs: &Needs) -> Vec<Finding> {
-    let wanted = |area: &str, feature: &str| needs.contains(&format!("{area}/{feature}"));
+    let wanted = |area, feature: &str| needs.contains(&(area, feature.to_owned()));
     let mut findings = nft::features_of(kernel, |feature| wanted(nft::AREA, feature));
     findings.extend(xtables::features_of(kernel, |feature| {
         wanted(xtables::AREA, feature)
@@ -118,7 +121,7 @@ pub fn of_xtables(ruleset: &Ruleset) -> Needs {
             XtFamily::Ip6 => "ip6",
         };
         let mut need = |kind: &str, name: &str| {
-            needs.insert(format!("{}/{kind} {family} {name}", xtables::AREA))
+            needs.insert((xtables::AREA, format!("{kind} {family} {name}")))
         };
         need("table", &table.name);
         for rule in table.chains.iter().flat_map(|c| &c.rules) {
