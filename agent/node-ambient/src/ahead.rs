@@ -105,11 +105,11 @@ impl Ahead<'_> {
     fn arrival(&self, name: &str) -> [bool; 2] {
         let mut devices = self.node.devices.values().flatten();
         let of_pods = devices.any(|device| self.node.arrival(device) == name);
-        let mut proxies = self.node.places();
+        let mut proxies = self.node.proxies();
         let carriers = [CARRIERS, SECOND_CARRIERS].concat();
         let is_ours = name == "lo"
             || carriers.contains(&name)
-            || proxies.any(|place| self.node.arrival(&place.device) == name);
+            || proxies.any(|located| self.node.arrival(&located.device) == name);
         let is_there = self.links.iter().any(|link| link.name == name);
         [of_pods, is_there && (of_pods || !is_ours)]
     }

@@ -19,6 +19,7 @@ use crate::objects::{self, Objects, PROXY_PRIORITIES, RETURN_MARK, RouteSpec, TP
 use crate::plan::{Observed, Step, memory, observe, plan, values};
 use crate::proxied::{self, Redirected};
 use crate::remove::{config_of_proxies, removal, remove_locked};
+use crate::rule_change::RuleChange;
 use crate::rules::{self, Side};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -94,7 +95,7 @@ fn compare_here(config: &Config, engine: Option<Engine>) -> Result<Change> {
         rules::drift(&node, Side::Host, engine, &memory)?
     } else {
         rules::present()?
-            .map(|engine| format!("remove the rules of {engine}"))
+            .map(RuleChange::RemoveRules)
             .into_iter()
             .collect()
     };
@@ -111,7 +112,7 @@ fn compare_here(config: &Config, engine: Option<Engine>) -> Result<Change> {
                 proxy.extend(netns.run(|| removal(&Routing::open()?, Some(&at_proxy)))??);
             }
         }
-        proxy.retain(|step| !matches!(step, Step::Netfilter(lines) if lines.is_empty()));
+        proxy.retain(|step| !matches!(step, Step::Netfilter(changes) if changes.is_empty()));
     }
     Ok(Change {
         node,
@@ -124,8 +125,8 @@ fn compare_here(config: &Config, engine: Option<Engine>) -> Result<Change> {
 }
 
 fn proxy_netns(node: &Node) -> Result<Option<Netns>> {
-    let place = node.place.as_ref();
-    place.map(|p| Netns::open(&p.proxy.netns)).transpose()
+    let active = node.active.as_ref();
+    active.map(|p| Netns::open(&p.proxy.netns)).transpose()
 }
 
 fn look(
@@ -150,18 +151,22 @@ pub(crate) fn remembered(config: &Config) -> Result<BTreeMap<String, String>> {
     Ok(all)
 }
 
-/// Inserts the step for rules. Rules, which store the previous values, come before the sysctls that are changed, and after the
-/// sysctls that are restored: a stored value is dropped only after it was restored.
-pub(crate) fn insert_rules(desired: &Objects, steps: &mut Vec<Step>, changes: Vec<String>) {
+/// Inserts the step for rules, if there are changes.
+fn insert_rules(desired: &Objects, steps: &mut Vec<Step>, changes: Vec<RuleChange>) {
     if !changes.is_empty() {
-        let late = |s: &Step| match s {
-            Step::Sysctl(key, _) => desired.sysctls.iter().any(|s| s.key == *key),
-            Step::AddRule(_) | Step::ReplaceRoute(_) => true,
-            _ => false,
-        };
-        let at = steps.iter().position(late).unwrap_or(steps.len());
-        steps.insert(at, Step::Netfilter(changes));
+        steps.insert(index_of_rules(desired, steps), Step::Netfilter(changes));
     }
+}
+
+/// Returns the index among the steps at which rules are written. Rules, which store the previous values, come before the sysctls
+/// that are changed, and after the sysctls that are restored: a stored value is dropped only after it was restored.
+pub(crate) fn index_of_rules(desired: &Objects, steps: &[Step]) -> usize {
+    let late = |s: &Step| match s {
+        Step::Sysctl(key, _) => desired.sysctls.iter().any(|s| s.key == *key),
+        Step::AddRule(_) | Step::ReplaceRoute(_) => true,
+        _ => false,
+    };
+    steps.iter().position(late).unwrap_or(steps.len())
 }
 
 /// Returns the steps in the proxy's namespace and the previous values of sysctls there.
@@ -292,17 +297,12 @@ fn write(change: &Change, host: &Netns) -> Result<()> {
         let routing = Routing::open()?;
         let desired = objects::host(node);
         let (observed, memory) = look(node, &desired, proxy.as_ref())?;
-        let mut steps = plan(&desired, &observed);
-        insert_rules(&desired, &mut steps, vec![String::new()]);
-        for step in &steps {
-            match step {
-                Step::Netfilter(_) => {
-                    rules::apply(node, Side::Host, change.engine, &memory)?;
-                }
-                step => execute(&routing, step, proxy.as_ref())?,
-            }
-        }
-        Ok(())
+        let steps = plan(&desired, &observed);
+        let (before, after) = steps.split_at(index_of_rules(&desired, &steps));
+        let execute = |step| execute(&routing, step, proxy.as_ref());
+        before.iter().try_for_each(execute)?;
+        rules::apply(node, Side::Host, change.engine, &memory)?;
+        after.iter().try_for_each(execute)
     })?
 }
 

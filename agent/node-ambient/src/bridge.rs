@@ -126,16 +126,16 @@ fn pods(node: &Node, bridge: &Bridge, family: Family) -> Set {
 fn of_proxies(node: &Node, family: Family) -> Vec<Rule> {
     let marks = &node.config.marks;
     let mut rules = Vec::new();
-    let places = node.places();
-    for place in places.filter(|place| node.bridges.contains_key(&place.device)) {
+    let proxies = node.proxies();
+    for located in proxies.filter(|located| node.bridges.contains_key(&located.device)) {
         let from = || {
             of_family(
-                rule().iifname(CmpOp::Eq, &place.device),
+                rule().iifname(CmpOp::Eq, &located.device),
                 family,
                 L4Proto::Tcp,
             )
         };
-        let Some(own) = place.address(family) else {
+        let Some(own) = located.address(family) else {
             rules.push(mark(from(), marks.conn_skip).build());
             continue;
         };
@@ -143,7 +143,7 @@ fn of_proxies(node: &Node, family: Family) -> Vec<Rule> {
             let operand = Operand::Value(Data::addr(own));
             matching(from(), address(family, true), op, operand)
         };
-        let connection = node.bits(place).connection;
+        let connection = node.bits(located).connection;
         rules.push(mark(source(CmpOp::Neq), connection).build());
         rules.push(mark(source(CmpOp::Eq), marks.conn_skip).build());
     }

@@ -239,7 +239,7 @@ impl Numbers {
         [self.inbound_table, self.outbound_table, first, second]
     }
 
-    /// The tables for replies, by [`crate::Place::slot`].
+    /// The tables for replies, by [`crate::LocatedProxy::slot`].
     #[must_use]
     pub fn proxy_tables(&self) -> [u32; 2] {
         [self.proxy_table, self.second_table]

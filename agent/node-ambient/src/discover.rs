@@ -4,7 +4,7 @@ use crate::before::{Before, Ends};
 use crate::carrier::carrier;
 use crate::config::{Config, Pod, Proxy};
 use crate::exclude::fit;
-use crate::node::{Bridge, Carrier, Node, Place};
+use crate::node::{Bridge, Carrier, LocatedProxy, Node};
 use crate::objects::WEIR;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, UdpSocket};
@@ -40,20 +40,20 @@ pub(crate) fn discover(
     let links = routing.links()?;
     let slots = slots(&routing, config)?;
     let mut bridges = BTreeMap::new();
-    let mut place = None;
+    let mut active = None;
     if let Some(proxy) = config.active() {
         let found = find(&routing, &links, proxy)?;
         let object = format!("proxy {}", proxy.uid);
         bridges.extend(bridge_of(&links, &found.device, by, &object)?);
-        place = Some(found);
+        active = Some(found);
     }
     // The newest of the previously active proxies that still exists.
     let mut others: Vec<&Proxy> = config.proxies.iter().collect();
-    others.retain(|p| place.as_ref().is_none_or(|place| place.proxy != **p));
+    others.retain(|p| active.as_ref().is_none_or(|active| active.proxy != **p));
     others.sort_by_key(|p| std::cmp::Reverse((p.created, p.uid.as_str())));
-    let known = place
+    let known = active
         .as_ref()
-        .and_then(|place| slot_of(&slots, &links, &bridges, place));
+        .and_then(|active| slot_of(&slots, &links, &bridges, active));
     let mut former = None;
     for proxy in others {
         let Some(found) = find_if_there(&routing, &links, proxy)? else {
@@ -65,13 +65,13 @@ pub(crate) fn discover(
         bridges.extend(bridge);
         let slot = slot_of(&slots, &links, &bridges, &found);
         if let Some(slot) = slot.filter(|slot| known != Some(*slot)) {
-            former = Some(Place { slot, ..found });
+            former = Some(LocatedProxy { slot, ..found });
             break;
         }
     }
-    if let Some(place) = &mut place {
+    if let Some(active) = &mut active {
         let other = usize::from(former.as_ref().is_some_and(|former| former.slot == 0));
-        place.slot = known.unwrap_or(other);
+        active.slot = known.unwrap_or(other);
     }
     let (mut devices, mut left_out) = (BTreeMap::new(), BTreeMap::new());
     let mut unfound = Vec::new();
@@ -107,7 +107,7 @@ pub(crate) fn discover(
     let mut ends = Ends::new();
     if !unfound.is_empty() {
         let before = before(&routing, &links)?;
-        let of_proxies = place.iter().chain(&former).map(|place| &place.device);
+        let of_proxies = active.iter().chain(&former).map(|located| &located.device);
         let taken: BTreeSet<String> = devices
             .values()
             .flatten()
@@ -134,7 +134,7 @@ pub(crate) fn discover(
     }
     config.pods.retain(|pod| !left_out.contains_key(&pod.uid));
     fit(&mut config.pods);
-    let remote = place.as_ref().and_then(|p| {
+    let remote = active.as_ref().and_then(|p| {
         let addresses = &p.proxy.addresses;
         addresses
             .iter()
@@ -150,7 +150,7 @@ pub(crate) fn discover(
             By::Programs => Carrier::Veth,
         },
         config,
-        place,
+        active,
         before: former,
         devices,
         bridges,
@@ -173,14 +173,14 @@ pub(crate) fn devices_of_others(
     let others = config.proxies.iter().filter(|p| active != Some(*p));
     let found = others.map(|proxy| find_if_there(routing, links, proxy));
     let found = found.filter_map(Result::transpose);
-    found.map(|place| Ok(place?.device)).collect()
+    found.map(|located| Ok(located?.device)).collect()
 }
 
-/// Finds the place of an inactive proxy. `None`: its namespace, its link or the route to it is gone, and its connections with it.
+/// Finds the links and addresses of an inactive proxy. `None`: its namespace, its link or the route to it is gone, and its connections with it.
 ///
 /// # Errors
 /// Whether it is gone is unknown: its connections would be lost if it were not.
-fn find_if_there(routing: &Routing, links: &[Link], proxy: &Proxy) -> Result<Option<Place>> {
+fn find_if_there(routing: &Routing, links: &[Link], proxy: &Proxy) -> Result<Option<LocatedProxy>> {
     let Some(netns) = netns_if_there(&proxy.netns)? else {
         return Ok(None);
     };
@@ -200,12 +200,17 @@ fn is_gone(error: &Error) -> bool {
     matches!(error.kind, ErrorKind::Refused(_)) || error.is_not_found() || is_unreachable
 }
 
-/// Finds the place of a proxy, except for its slot.
-fn find(routing: &Routing, links: &[Link], proxy: &Proxy) -> Result<Place> {
+/// Finds the links and addresses of a proxy, without its slot.
+fn find(routing: &Routing, links: &[Link], proxy: &Proxy) -> Result<LocatedProxy> {
     find_in(routing, links, proxy, &Netns::open(&proxy.netns)?)
 }
 
-fn find_in(routing: &Routing, links: &[Link], proxy: &Proxy, netns: &Netns) -> Result<Place> {
+fn find_in(
+    routing: &Routing,
+    links: &[Link],
+    proxy: &Proxy,
+    netns: &Netns,
+) -> Result<LocatedProxy> {
     let Some(address) = proxy.addresses.first() else {
         let reason = "it has no address that is captured; give its addresses, and for IPv6 AMBIENT_IPV6=true";
         let object = format!("proxy {}", proxy.uid);
@@ -214,7 +219,7 @@ fn find_in(routing: &Routing, links: &[Link], proxy: &Proxy, netns: &Netns) -> R
     let object = format!("proxy {} with address {address}", proxy.uid);
     let (device, interface) = by_peer(routing, links, netns, *address, &object)?;
     let v4 = proxy.addresses.iter().find(|a| a.is_ipv4());
-    Ok(Place {
+    Ok(LocatedProxy {
         proxy: proxy.clone(),
         device,
         interface,
@@ -239,13 +244,13 @@ fn slot_of(
     slots: &Slots,
     links: &[Link],
     bridges: &BTreeMap<String, Bridge>,
-    place: &Place,
+    located: &LocatedProxy,
 ) -> Option<usize> {
-    let bridge = bridges.get(&place.device);
-    let name = bridge.map_or(&place.device, |bridge| &bridge.name);
+    let bridge = bridges.get(&located.device);
+    let name = bridge.map_or(&located.device, |bridge| &bridge.name);
     let index = links.iter().find(|l| l.name == *name)?.index;
     let is_its = |(of, gateway): &(u32, IpAddr)| {
-        *of == index && (bridge.is_none() || place.proxy.addresses.contains(gateway))
+        *of == index && (bridge.is_none() || located.proxy.addresses.contains(gateway))
     };
     slots.iter().position(|slot| slot.iter().any(is_its))
 }

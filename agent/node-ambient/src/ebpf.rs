@@ -272,13 +272,13 @@ fn desired(config: &Config, host: &Netns, bpffs: &Bpffs) -> Result<(Node, Wanted
     let is_service = |a: &IpAddr| services.iter().any(|s| s.addresses.contains(a));
     let own = held.into_iter().map(|a| a.net.addr());
     let own = own.filter(|a| !is_service(a) && (a.is_ipv4() || node.has_ipv6));
-    let proxy = node.place.as_ref().map(|place| Proxy {
-        netns: place.proxy.netns.clone(),
-        interface: place.interface.clone(),
-        device: place.device.clone(),
+    let proxy = node.active.as_ref().map(|active| Proxy {
+        netns: active.proxy.netns.clone(),
+        interface: active.interface.clone(),
+        device: active.device.clone(),
         addresses: [false, true]
             .into_iter()
-            .filter_map(|v6| place.proxy.addresses.iter().find(|a| a.is_ipv6() == v6))
+            .filter_map(|v6| active.proxy.addresses.iter().find(|a| a.is_ipv6() == v6))
             .copied()
             .collect(),
     });

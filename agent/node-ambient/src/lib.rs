@@ -10,6 +10,26 @@
 //!
 //! Without a proxy, routes of type `unreachable` remain: no traffic of an enrolled pod leaves in plain text unless the
 //! configuration says so.
+//!
+//! [`Config`] is the input, [`Node`] what was found for it; a [`Change`] has the [steps](plan::Step) for the node and for the proxy,
+//! and the [`Collision`]s with foreign objects.
+//!
+//! ```
+//! use weir_netlink::Netns;
+//! use weir_node_ambient::{Config, apply, compare, remove};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let config = Config::from_json("{}", "an example without pods")?;
+//! # if Netns::create().is_err_and(|e| e.is_permission()) { return Ok(()); } // an unprivileged user
+//! let node = Netns::create()?;
+//! for step in &apply(&config, &node, None, false)?.host {
+//!     println!("{step}");
+//! }
+//! assert!(compare(&config, &node, None)?.is_empty(), "it is in sync");
+//! assert!(!remove(&node, None)?.is_empty());
+//! # Ok(())
+//! # }
+//! ```
 #![forbid(unsafe_code)]
 
 mod ahead;
@@ -33,6 +53,7 @@ pub mod plan;
 mod proxied;
 mod reach;
 mod remove;
+mod rule_change;
 pub mod rules;
 mod services;
 pub mod xtables;
@@ -44,8 +65,9 @@ pub use config::{CarrierChoice, Config, Marks, Numbers, Pod, Proxy, WithoutProxy
 pub use exclude::Exclude;
 pub use instead::{apply_instead, remove_all};
 pub use needs::needs;
-pub use node::{Bridge, Carrier, Node, Place};
+pub use node::{Bridge, Carrier, LocatedProxy, Node};
 pub use remove::remove;
+pub use rule_change::RuleChange;
 
 #[cfg(test)]
 mod tests;

@@ -28,7 +28,7 @@ impl std::fmt::Display for Carrier {
 
 /// A proxy with its links and addresses on the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct LocatedProxy {
     /// The configured proxy.
     pub proxy: Proxy,
     /// The host's end of its veth pair.
@@ -58,9 +58,9 @@ pub struct Node {
     /// The kind of link for first packets.
     pub carrier: Carrier,
     /// The active proxy; `None` without one.
-    pub place: Option<Place>,
+    pub active: Option<LocatedProxy>,
     /// The previously active proxy, until it is gone: its connections continue.
-    pub before: Option<Place>,
+    pub before: Option<LocatedProxy>,
     /// Host ends of the pods' links, by UID.
     pub devices: BTreeMap<String, Vec<String>>,
     /// The bridges of those links, and of the proxies' links, that are ports of one, by the link's name.
@@ -79,7 +79,7 @@ pub(crate) struct ProxyBits {
     pub(crate) mask: u32,
 }
 
-impl Place {
+impl LocatedProxy {
     /// Returns the proxy's address of a family.
     pub(crate) fn address(&self, family: Family) -> Option<IpAddr> {
         let addresses = &self.proxy.addresses;
@@ -138,12 +138,12 @@ impl Node {
     /// True if pods are captured: always with a proxy, and without one if [`WithoutProxy::Closed`] is configured.
     #[must_use]
     pub fn is_capturing(&self) -> bool {
-        self.place.is_some() || self.config.without_proxy == WithoutProxy::Closed
+        self.active.is_some() || self.config.without_proxy == WithoutProxy::Closed
     }
 
     /// Returns the proxies that may have connections, the active one first.
-    pub(crate) fn places(&self) -> impl Iterator<Item = &Place> {
-        self.place.iter().chain(&self.before)
+    pub(crate) fn proxies(&self) -> impl Iterator<Item = &LocatedProxy> {
+        self.active.iter().chain(&self.before)
     }
 
     /// Returns the interface where packets of a link arrive and by which they are routed to it: its bridge if the link is a port of
@@ -163,14 +163,14 @@ impl Node {
 
     /// True if two proxies must be distinguished, or the only one has the second slot.
     pub(crate) fn is_split(&self) -> bool {
-        self.places().any(|place| place.slot == 1)
+        self.proxies().any(|located| located.slot == 1)
     }
 
     /// Returns the mark bits of this proxy's connections and of their replies, and the mask to compare them with.
-    pub(crate) fn bits(&self, place: &Place) -> ProxyBits {
+    pub(crate) fn bits(&self, located: &LocatedProxy) -> ProxyBits {
         let marks = &self.config.marks;
         let second = if self.is_split() { marks.second } else { 0 };
-        let own = if place.slot == 1 { marks.second } else { 0 };
+        let own = if located.slot == 1 { marks.second } else { 0 };
         ProxyBits {
             connection: marks.proxy | own,
             reply: marks.proxy_return | own,
@@ -180,11 +180,11 @@ impl Node {
 
     pub(crate) fn families(&self) -> Vec<Family> {
         let of = |is_v6: &bool| {
-            let slot = self.place.as_ref().map_or(0, |place| place.slot);
+            let slot = self.active.as_ref().map_or(0, |active| active.slot);
             // The second proxy uses the next prefix.
             let first = if slot == 0 { 1 } else { 5 };
             let pair = |third| [first, first + 1].map(|last| carrier_address(*is_v6, third, last));
-            let addresses = self.place.iter().flat_map(|p| &p.proxy.addresses);
+            let addresses = self.active.iter().flat_map(|p| &p.proxy.addresses);
             Family {
                 is_v6: *is_v6,
                 proxy: addresses.copied().find(|a| a.is_ipv6() == *is_v6),
@@ -210,14 +210,16 @@ impl Node {
     /// Returns the address and port of the node's end of the tunnels.
     pub(crate) fn tunnel(&self) -> Option<(IpAddr, u16)> {
         match self.carrier {
-            Carrier::Geneve(port) | Carrier::Vxlan(port) => Some((self.place.as_ref()?.host, port)),
+            Carrier::Geneve(port) | Carrier::Vxlan(port) => {
+                Some((self.active.as_ref()?.host, port))
+            }
             Carrier::Veth => None,
         }
     }
 
     /// Returns the address of the proxy's end of the tunnels.
     pub(crate) fn remote(&self) -> Option<IpAddr> {
-        let addresses = &self.place.as_ref()?.proxy.addresses;
+        let addresses = &self.active.as_ref()?.proxy.addresses;
         let v4 = addresses.iter().find(|a| a.is_ipv4());
         v4.or(addresses.first()).copied()
     }

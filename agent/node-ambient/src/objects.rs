@@ -22,7 +22,7 @@ mod spec;
 
 pub use spec::{LinkSpec, Objects, RouteSpec, Sysctl};
 
-use crate::node::{Carrier, Family, Node, Place};
+use crate::node::{Carrier, Family, LocatedProxy, Node};
 use ipnet::IpNet;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -111,8 +111,8 @@ pub fn host(node: &Node) -> Objects {
         host_routes(node, family, &mut objects.routes);
         objects.rules.extend(host_rules(node, family));
     }
-    if let Some(place) = &node.place {
-        let carriers = carriers(place.slot);
+    if let Some(active) = &node.active {
+        let carriers = carriers(active.slot);
         objects.links = links(node, carriers, node.remote(), 0);
         if node.carrier == Carrier::Veth {
             for (link, peer) in objects.links.iter_mut().zip(PROXY_CARRIERS) {
@@ -120,7 +120,7 @@ pub fn host(node: &Node) -> Objects {
             }
         }
         let devices = carriers.into_iter();
-        let devices = devices.chain(node.places().map(|p| node.arrival(&p.device)));
+        let devices = devices.chain(node.proxies().map(|p| node.arrival(&p.device)));
         let devices: BTreeSet<&str> = devices.collect();
         objects
             .sysctls
@@ -143,11 +143,11 @@ pub fn host(node: &Node) -> Objects {
 /// Returns the desired objects of the active proxy's namespace.
 #[must_use]
 pub fn proxy(node: &Node) -> Objects {
-    let Some(place) = &node.place else {
+    let Some(active) = &node.active else {
         return Objects::default();
     };
     let mut objects = Objects {
-        links: links(node, PROXY_CARRIERS, Some(place.host), 1),
+        links: links(node, PROXY_CARRIERS, Some(active.host), 1),
         ..Objects::default()
     };
     let table = node.config.routing.inbound_table;
@@ -172,7 +172,7 @@ pub fn proxy(node: &Node) -> Objects {
         "default",
         PROXY_CARRIERS[0],
         PROXY_CARRIERS[1],
-        &place.interface,
+        &active.interface,
     ];
     let zero = |name| [rp_filter(name), src_valid_mark(name)];
     objects.sysctls.extend(names.into_iter().flat_map(zero));
@@ -239,7 +239,7 @@ pub(crate) fn carriers(slot: usize) -> [&'static str; 2] {
 }
 
 fn vnis(node: &Node) -> [u32; 2] {
-    match node.place.as_ref().map_or(0, |place| place.slot) {
+    match node.active.as_ref().map_or(0, |active| active.slot) {
         0 => VNIS,
         _ => SECOND_VNIS,
     }
@@ -295,15 +295,15 @@ fn host_routes(node: &Node, family: Family, routes: &mut Vec<RouteSpec>) {
     if let Some(before) = &node.before {
         to_proxy(node, before, family, routes);
     }
-    let (Some(place), Some(address)) = (&node.place, family.proxy) else {
+    let (Some(active), Some(address)) = (&node.active, family.proxy) else {
         return;
     };
-    let [by_inbound, by_outbound] = carriers(place.slot);
+    let [by_inbound, by_outbound] = carriers(active.slot);
     for table in [inbound, outbound] {
-        let device = node.arrival(&place.device);
+        let device = node.arrival(&active.device);
         routes.push(unicast(Family::alone(address), None, device, table));
     }
-    to_proxy(node, place, family, routes);
+    to_proxy(node, active, family, routes);
     let [_, far] = family.outbound;
     routes.push(unicast(
         default_of(family),
@@ -321,11 +321,11 @@ fn host_routes(node: &Node, family: Family, routes: &mut Vec<RouteSpec>) {
 }
 
 /// Appends the routes of the table for replies to a proxy.
-fn to_proxy(node: &Node, place: &Place, family: Family, routes: &mut Vec<RouteSpec>) {
+fn to_proxy(node: &Node, active: &LocatedProxy, family: Family, routes: &mut Vec<RouteSpec>) {
     let tables = node.config.routing.proxy_tables();
-    let table = tables.get(place.slot);
-    if let (Some(table), Some(address)) = (table, place.address(family)) {
-        let device = node.arrival(&place.device);
+    let table = tables.get(active.slot);
+    if let (Some(table), Some(address)) = (table, active.address(family)) {
+        let device = node.arrival(&active.device);
         routes.push(unicast(Family::alone(address), None, device, *table));
         let mut all = unicast(default_of(family), Some(address), device, *table);
         all.route.onlink = true;
@@ -339,8 +339,8 @@ fn host_rules(node: &Node, family: Family) -> Vec<PolicyRule> {
     let (marks, numbers) = (&node.config.marks, &node.config.routing);
     let of = address_family(family);
     let [inbound, outbound, proxy, second] = numbers.tables();
-    let marked = |mark: u32, table, place| {
-        let mut rule = PolicyRule::mark(of, mark, table).at(numbers.priority + place);
+    let marked = |mark: u32, table, index| {
+        let mut rule = PolicyRule::mark(of, mark, table).at(numbers.priority + index);
         rule.fwmask = Some(mark);
         rule.by(WEIR)
     };
@@ -367,7 +367,7 @@ fn host_rules(node: &Node, family: Family) -> Vec<PolicyRule> {
         marked(marks.proxy_return, proxy, 2),
         all,
     ];
-    rules.extend(node.place.is_none().then_some(own));
+    rules.extend(node.active.is_none().then_some(own));
     // Packets of the second proxy also match the rule for the first, so this rule comes before it.
     let of_second = marked(marks.proxy_return | marks.second, second, 1);
     rules.extend(node.is_split().then_some(of_second));

@@ -7,6 +7,7 @@ use crate::objects::{
     CARRIERS, LinkSpec, Objects, PROXY_CARRIERS, RouteSpec, SECOND_CARRIERS, WEIR,
     is_local_default, is_own, is_own_route,
 };
+use crate::rule_change::RuleChange;
 use ipnet::IpNet;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -59,8 +60,8 @@ pub enum Step {
     AddRoute(RouteSpec),
     /// `ip route replace`
     ReplaceRoute(RouteSpec),
-    /// Changes of rules and sets, as their engine prints them.
-    Netfilter(Vec<String>),
+    /// Changes of rules and sets.
+    Netfilter(Vec<RuleChange>),
     /// `sysctl -w`
     Sysctl(String, String),
     /// `ip rule add`
@@ -80,11 +81,27 @@ impl fmt::Display for Step {
             Self::SetUp(name) => write!(f, "ip link set {name} up"),
             Self::AddRoute(route) => write!(f, "ip route add {route}"),
             Self::ReplaceRoute(route) => write!(f, "ip route replace {route}"),
-            Self::Netfilter(ops) => f.write_str(&ops.join("\n")),
+            Self::Netfilter(changes) => {
+                for (n, change) in changes.iter().enumerate() {
+                    write!(f, "{}{change}", if n > 0 { "\n" } else { "" })?;
+                }
+                Ok(())
+            }
             Self::Sysctl(key, value) => {
                 write!(f, "sysctl -w net.{}={value}", key.replace('/', "."))
             }
             Self::AddRule(rule) => write!(f, "ip rule add {rule}"),
+        }
+    }
+}
+
+impl Step {
+    /// Returns the equivalent commands: one per change of rules and sets, and one for every other step.
+    #[must_use]
+    pub fn commands(&self) -> Vec<String> {
+        match self {
+            Self::Netfilter(changes) => changes.iter().map(ToString::to_string).collect(),
+            step => vec![step.to_string()],
         }
     }
 }

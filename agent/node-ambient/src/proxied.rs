@@ -1,7 +1,7 @@
 //! Foreign policy rules and routes in the proxy's namespace that take redirected packets before the local route does.
 
 use crate::collide::{Collision, wins};
-use crate::node::{Node, Place};
+use crate::node::{LocatedProxy, Node};
 use crate::objects::{PROXY_CARRIERS, PROXY_MASK, WEIR, address_family, is_local_default};
 use std::net::IpAddr;
 use weir_netlink::route::{AddressFamily, LOOPBACK_IFINDEX, PolicyRule, Route, Routing};
@@ -23,13 +23,13 @@ pub(crate) struct Redirected<'a> {
 /// # Errors
 /// The state of the namespace cannot be read.
 pub(crate) fn collisions(node: &Node, of: Redirected<'_>) -> Result<Vec<Collision>> {
-    match &node.place {
-        Some(place) => Netns::open(&place.proxy.netns)?.run(|| look(node, place, of))?,
+    match &node.active {
+        Some(active) => Netns::open(&active.proxy.netns)?.run(|| look(node, active, of))?,
         None => Ok(Vec::new()),
     }
 }
 
-fn look(node: &Node, place: &Place, of: Redirected<'_>) -> Result<Vec<Collision>> {
+fn look(node: &Node, active: &LocatedProxy, of: Redirected<'_>) -> Result<Vec<Collision>> {
     let routing = Routing::open()?;
     let families = node.families().into_iter().filter(|f| f.proxy.is_some());
     let families: Vec<AddressFamily> = families.map(address_family).collect();
@@ -45,7 +45,7 @@ fn look(node: &Node, place: &Place, of: Redirected<'_>) -> Result<Vec<Collision>
     let rules = routing.rules()?;
     let addresses = routing.addresses()?.into_iter();
     let packets = Packets {
-        interface: &place.interface,
+        interface: &active.interface,
         addresses: addresses.map(|a| a.net.addr()).collect(),
         has_dns: node.config.dns_capture,
     };

@@ -4,6 +4,7 @@ use crate::apply::{execute, remembered};
 use crate::config::Config;
 use crate::objects::{self, CARRIERS, Objects, SECOND_CARRIERS, Sysctl, is_own};
 use crate::plan::{Step, observe, plan, values};
+use crate::rule_change::RuleChange;
 use crate::rules;
 use std::collections::BTreeMap;
 use weir_ebpf::{Lock, netns_if_there};
@@ -83,7 +84,7 @@ pub(crate) fn removal(routing: &Routing, config: Option<&Config>) -> Result<Vec<
         Step::DeleteRoute(_) => 4,
         _ => 3,
     };
-    let present = present.map(|engine| format!("remove the rules of {engine}"));
+    let present = present.map(RuleChange::RemoveRules);
     steps.push(Step::Netfilter(present.into_iter().collect()));
     // The kernel deletes the routes of a link with it, and the plan expects that. The other routes are deleted last, as the sign that
     // something is left.
@@ -108,7 +109,9 @@ fn remove_here(config: Option<&Config>) -> Result<Vec<String>> {
             continue;
         }
         let done = match step {
-            Step::Netfilter(_) => rules::remove(&kept).map(|removed| lines.extend(removed)),
+            Step::Netfilter(_) => {
+                rules::remove(&kept).map(|gone| lines.extend(gone.iter().map(ToString::to_string)))
+            }
             step => execute(&routing, step, None).map(|()| lines.push(step.to_string())),
         };
         if let (Step::Sysctl(key, before), Err(_)) = (step, &done) {

@@ -3,13 +3,14 @@
 use crate::bridge::PORTS;
 use crate::nft::{HOST_TABLE, LINKS, MEMORY, PROXY_TABLE, SET};
 use crate::node::Node;
+use crate::rule_change::RuleChange;
 use crate::{nft, xtables};
 use std::collections::{BTreeMap, BTreeSet};
 use weir_cni::compile::Engine;
 use weir_cni::of_node::{has_legacy_tables, if_supported, legacy_tables, sets_among};
-use weir_netfilter::ipset::{IpsetEngine, Set};
+use weir_netfilter::ipset::{IpsetEngine, IpsetOp, Set};
 use weir_netfilter::nft::{Data, ElementKey, NftEngine, Ruleset, TableFamily, TableId};
-use weir_netfilter::xtables::XtFamily;
+use weir_netfilter::xtables::{Snapshot, XtFamily, plan};
 use weir_netlink::route::{Link, LinkKind};
 use weir_netlink::{Error, Netns, Result};
 
@@ -218,7 +219,7 @@ pub fn text(node: &Node, side: Side, engine: Engine) -> String {
     }
 }
 
-/// Returns the difference from the desired rules, one line per change. Changes nothing.
+/// Returns the difference from the desired rules. Changes nothing.
 ///
 /// # Errors
 /// The rules cannot be read.
@@ -227,32 +228,31 @@ pub fn drift(
     side: Side,
     engine: Engine,
     memory: &BTreeMap<String, String>,
-) -> Result<Vec<String>> {
-    let mut lines = Vec::new();
+) -> Result<Vec<RuleChange>> {
+    let mut changes: Vec<RuleChange> = Vec::new();
     match desired(node, side, engine, memory) {
         Desired::Nft(rules) => {
             let drift = NftEngine::open()?.drift(&rules, &tables())?;
-            lines.extend(drift.ops.iter().map(ToString::to_string));
+            changes.extend(drift.ops.into_iter().map(RuleChange::from));
         }
         Desired::Legacy(rules, sets) => {
             if !sets.is_empty() {
                 let missing = IpsetEngine::open()?.drift(&sets, &set_names())?;
-                lines.extend(missing.iter().map(ToString::to_string));
+                changes.extend(missing.into_iter().map(RuleChange::from));
             }
-            // A rule refers to a set by its number, so it cannot be compared before the set exists.
-            if lines.iter().any(|l| l.starts_with("create")) {
-                lines.extend(rules.to_string().lines().map(str::to_owned));
-            } else {
-                let drift = legacy_tables()?.drift(&rules, &xtables::ownership())?;
-                lines.extend(drift.ops.iter().map(ToString::to_string));
-            }
+            // The kernel's rules refer to a set by its index, so they can be compared only once the set exists.
+            let drift = match changes.iter().any(RuleChange::creates_set) {
+                true => plan(&rules, &Snapshot::default(), &xtables::ownership())?,
+                false => legacy_tables()?.drift(&rules, &xtables::ownership())?,
+            };
+            changes.extend(drift.ops.into_iter().map(RuleChange::from));
         }
     }
     let other = other(engine);
     if is_there(other)? {
-        lines.push(format!("remove the rules of {other}"));
+        changes.push(RuleChange::RemoveRules(other));
     }
-    Ok(lines)
+    Ok(changes)
 }
 
 /// Writes the difference; each engine's change is atomic. Removes rules of the other engine after that.
@@ -264,48 +264,40 @@ pub fn apply(
     side: Side,
     engine: Engine,
     memory: &BTreeMap<String, String>,
-) -> Result<Vec<String>> {
-    let mut lines: Vec<String> = Vec::new();
+) -> Result<()> {
     match desired(node, side, engine, memory) {
         Desired::Nft(rules) => {
-            let applied = NftEngine::open()?.apply(&rules, &tables())?;
-            lines.extend(applied.ops.iter().map(ToString::to_string));
+            NftEngine::open()?.apply(&rules, &tables())?;
         }
         Desired::Legacy(rules, sets) => {
-            let mut write = |names: &[String]| -> Result<()> {
-                let applied = IpsetEngine::open()?.apply(&sets, names)?;
-                lines.extend(applied.ops.iter().map(ToString::to_string));
-                Ok(())
-            };
+            let write = |names: &[String]| IpsetEngine::open()?.apply(&sets, names);
             let names: Vec<String> = sets.iter().map(|set| set.header.name.clone()).collect();
             if !names.is_empty() {
                 write(&names)?;
             }
-            let applied = legacy_tables()?.apply(&rules, &xtables::ownership())?;
+            legacy_tables()?.apply(&rules, &xtables::ownership())?;
             // Unused sets are destroyed last: a set that a rule refers to cannot be destroyed.
             if !names.is_empty() {
                 write(&set_names())?;
             }
-            lines.extend(applied.ops.iter().map(ToString::to_string));
         }
     }
-    lines.extend(remove_of(other(engine), &BTreeMap::new())?);
-    Ok(lines)
+    remove_of(other(engine), &BTreeMap::new()).map(drop)
 }
 
 /// Removes rules and sets of both engines, except for the stored values of the sysctls in `kept`.
 ///
 /// # Errors
 /// The first failure; the other engine was attempted, and some rules or sets may be left.
-pub fn remove(kept: &BTreeMap<String, String>) -> Result<Vec<String>> {
+pub fn remove(kept: &BTreeMap<String, String>) -> Result<Vec<RuleChange>> {
     let [by_nft, legacy] = [Engine::Nft, Engine::Xtables].map(|engine| remove_of(engine, kept));
-    let mut lines = by_nft?;
-    lines.extend(legacy?);
-    Ok(lines)
+    let mut removed = by_nft?;
+    removed.extend(legacy?);
+    Ok(removed)
 }
 
-fn remove_of(engine: Engine, kept: &BTreeMap<String, String>) -> Result<Vec<String>> {
-    let mut lines = Vec::new();
+fn remove_of(engine: Engine, kept: &BTreeMap<String, String>) -> Result<Vec<RuleChange>> {
+    let mut removed: Vec<RuleChange> = Vec::new();
     if engine == Engine::Nft {
         if is_there(engine)? {
             let rest = match kept.is_empty() {
@@ -313,17 +305,17 @@ fn remove_of(engine: Engine, kept: &BTreeMap<String, String>) -> Result<Vec<Stri
                 false => nft::only_memory(pairs(kept)),
             };
             let applied = NftEngine::open()?.apply(&rest, &tables())?;
-            lines.extend(applied.ops.iter().map(ToString::to_string));
+            removed.extend(applied.ops.into_iter().map(RuleChange::from));
         }
-        return Ok(lines);
+        return Ok(removed);
     }
     if !kept.is_empty() && is_there(engine)? {
         let rest = xtables::only_memory(pairs(kept));
         let applied = legacy_tables()?.apply(&rest, &xtables::ownership())?;
-        lines.extend(applied.ops.iter().map(ToString::to_string));
+        removed.extend(applied.ops.into_iter().map(RuleChange::from));
     } else if has_legacy_tables()? {
         let gone = legacy_tables()?.remove(&xtables::ownership());
-        lines.extend(gone.ops.iter().map(ToString::to_string));
+        removed.extend(gone.ops.into_iter().map(RuleChange::from));
         if let Some(e) = gone.failures.into_iter().next() {
             return Err(e);
         }
@@ -331,9 +323,9 @@ fn remove_of(engine: Engine, kept: &BTreeMap<String, String>) -> Result<Vec<Stri
     let mut failure = None;
     for name in sets()? {
         match IpsetEngine::open().and_then(|mut engine| engine.destroy(&name)) {
-            Ok(_) => lines.push(format!("ipset destroy {name}")),
+            Ok(_) => removed.push(IpsetOp::Destroy(name).into()),
             Err(e) => failure = failure.or(Some(e)),
         }
     }
-    failure.map_or(Ok(lines), Err)
+    failure.map_or(Ok(removed), Err)
 }

@@ -186,10 +186,10 @@ pub fn host<'a>(node: &Node, memory: impl IntoIterator<Item = (&'a str, &'a str)
             not_tcp(stop(rule().ctstate(&[ConntrackState::Related]))),
             remember(marked(rule(), marks.conn_skip), marks.conn_skip),
         ];
-        save.extend(node.places().map(|place| {
+        save.extend(node.proxies().map(|located| {
             let ProxyBits {
                 connection, mask, ..
-            } = node.bits(place);
+            } = node.bits(located);
             let known = rule().matching(Match::Mark(masked(connection, mask)));
             known.target(Target::Connmark(Connmark::Set(Xmark {
                 value: connection,
@@ -198,7 +198,7 @@ pub fn host<'a>(node: &Node, memory: impl IntoIterator<Item = (&'a str, &'a str)
         }));
         let to_pods = || of_pods(rule(), family, false);
         let mut output = Vec::new();
-        for of in node.places().map(|place| node.bits(place)) {
+        for of in node.proxies().map(|located| node.bits(located)) {
             let known = || {
                 let mark = masked(of.connection, of.mask);
                 rule().matching(Match::Connmark(mark))
@@ -250,9 +250,9 @@ pub fn host<'a>(node: &Node, memory: impl IntoIterator<Item = (&'a str, &'a str)
         mangle.chains.extend(of_pod::chains(node, family));
         tables.push(mangle);
         let mut to_proxy = vec![outbound()];
-        if let Some(place) = &node.place {
+        if let Some(active) = &node.active {
             // As in nf_tables: answers to masqueraded connections would not reach the proxy.
-            let [inbound, _] = carriers(place.slot);
+            let [inbound, _] = carriers(active.slot);
             to_proxy.push(rule().out_interface(inbound).target(Target::Accept));
         }
         tables.push(table(
@@ -268,7 +268,7 @@ pub fn host<'a>(node: &Node, memory: impl IntoIterator<Item = (&'a str, &'a str)
 fn prerouting(node: &Node, family: Family) -> Vec<Rule> {
     let marks = &node.config.marks;
     let mut rules = Vec::new();
-    for link in carriers(node.place.as_ref().map_or(0, |place| place.slot)) {
+    for link in carriers(node.active.as_ref().map_or(0, |active| active.slot)) {
         let from = || rule().in_interface(link);
         rules.extend([mark(from(), marks.skip), stop(from())]);
     }
@@ -281,25 +281,25 @@ fn prerouting(node: &Node, family: Family) -> Vec<Rule> {
     rules.push(mark(connection(rule(), marks.conn_skip), marks.skip));
     rules.push(skipped());
     let (mut replies, mut own) = (Vec::new(), Vec::new());
-    for place in node.places() {
-        let bits = node.bits(place);
+    for located in node.proxies() {
+        let bits = node.bits(located);
         let reply = |known: RuleBuilder| {
             let known = known.matching(Match::Connmark(masked(bits.connection, bits.mask)));
             Rule {
-                in_interface: Some((Not(true), Interface::from(place.device.as_str()))),
+                in_interface: Some((Not(true), Interface::from(located.device.as_str()))),
                 ..mark(known, bits.reply)
             }
         };
         replies.extend([reply(not_first()), not_tcp(reply(rule()))]);
     }
-    if node.places().next().is_none() {
+    if node.proxies().next().is_none() {
         replies.push(mark(connection(rule(), marks.proxy), marks.proxy_return));
     }
     replies.push(stop(marked(rule(), marks.proxy_return)));
-    for place in node.places() {
-        let from = || rule().in_interface(&place.device);
-        if let Some(address) = place.address(family) {
-            let mut foreign = mark(from(), node.bits(place).connection);
+    for located in node.proxies() {
+        let from = || rule().in_interface(&located.device);
+        if let Some(address) = located.address(family) {
+            let mut foreign = mark(from(), node.bits(located).connection);
             foreign.source = Some((Not(true), IpNet::from(address).into()));
             own.push(foreign);
         }

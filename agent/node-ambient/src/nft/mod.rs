@@ -26,7 +26,7 @@ use parts::{not_of_pods, not_tcp, of_family, of_pods, remember, stop};
 pub(crate) use proxy::errors;
 pub use proxy::proxy;
 
-use crate::node::{Family, Node, Place};
+use crate::node::{Family, LocatedProxy, Node};
 use crate::objects::carriers;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use weir_netfilter::nft::raw::ct_state::RELATED;
@@ -196,7 +196,7 @@ fn prerouting(node: &Node, families: &[Family]) -> Vec<Rule> {
     let skip = |builder| mark(builder, marks.skip).build();
     let mut rules = Vec::new();
     // 1 to 4: packets that arrive by a tunnel are routed normally.
-    for link in carriers(node.place.as_ref().map_or(0, |place| place.slot)) {
+    for link in carriers(node.active.as_ref().map_or(0, |active| active.slot)) {
         let from = || rule().iifname(CmpOp::Eq, link);
         rules.extend([skip(from()), stop(from())]);
     }
@@ -212,30 +212,30 @@ fn prerouting(node: &Node, families: &[Family]) -> Vec<Rule> {
     // 8 and 9. Connection tracking keeps the entry of a reset connection for some seconds: if the port is reused in that time, the
     // first packet of the new connection has that entry, but is not a reply of the old one.
     let mut replies = Vec::new();
-    for place in node.places() {
-        let bits = node.bits(place);
+    for located in node.proxies() {
+        let bits = node.bits(located);
         // Packets that the proxy sends by a bridge are already skipped.
-        let elsewhere = || match node.bridges.contains_key(&place.device) {
+        let elsewhere = || match node.bridges.contains_key(&located.device) {
             true => rule(),
-            false => rule().iifname(CmpOp::Neq, &place.device),
+            false => rule().iifname(CmpOp::Neq, &located.device),
         };
         for known in [not_first(elsewhere()), not_tcp(elsewhere())] {
             let known = masked(known, CT_MARK, bits.connection, bits.mask);
             replies.push(mark(known, bits.reply).build());
         }
     }
-    if node.places().next().is_none() {
+    if node.proxies().next().is_none() {
         replies.push(mark(has(rule(), CT_MARK, marks.proxy), marks.proxy_return).build());
     }
     replies.push(stop(has(rule(), MARK, marks.proxy_return)));
     // 10 to 12; for ports of a bridge, the bridge rules do this
     let mut own = Vec::new();
-    let is_routed = |place: &&Place| !node.bridges.contains_key(&place.device);
-    for place in node.places().filter(is_routed) {
-        let from = || rule().iifname(CmpOp::Eq, &place.device);
-        for address in families.iter().filter_map(|f| place.address(*f)) {
+    let is_routed = |located: &&LocatedProxy| !node.bridges.contains_key(&located.device);
+    for located in node.proxies().filter(is_routed) {
+        let from = || rule().iifname(CmpOp::Eq, &located.device);
+        for address in families.iter().filter_map(|f| located.address(*f)) {
             let foreign = from().saddr(CmpOp::Neq, address.into());
-            own.push(mark(foreign, node.bits(place).connection).build());
+            own.push(mark(foreign, node.bits(located).connection).build());
         }
         own.push(skipped());
         own.push(mark(from(), marks.conn_skip).build());
@@ -264,7 +264,7 @@ fn outbound(node: &Node, families: &[Family]) -> impl Iterator<Item = Rule> {
 /// another, the second may use a port that the first had a moment ago: connection tracking assigns its packets to the older
 /// connection, and they would count as replies to the first. So with two proxies their own packets come first.
 pub(crate) fn in_order<T>(node: &Node, replies: Vec<T>, own: Vec<T>) -> impl Iterator<Item = T> {
-    let (first, then) = match node.places().nth(1) {
+    let (first, then) = match node.proxies().nth(1) {
         None => (replies, own),
         Some(_) => (own, replies),
     };
@@ -301,7 +301,7 @@ fn saving(node: &Node) -> Vec<Rule> {
         stop(not_tcp(rule()).ct_state(RELATED)),
         save(marks.conn_skip, marks.conn_skip).build(),
     ];
-    let proxies = node.places().map(|place| node.bits(place));
+    let proxies = node.proxies().map(|located| node.bits(located));
     rules.extend(proxies.map(|bits| save(bits.connection, bits.mask).build()));
     rules
 }
@@ -310,7 +310,7 @@ fn output(node: &Node, families: &[Family]) -> Vec<Rule> {
     let bits = node.config.marks.conn_skip;
     let mut rules = Vec::new();
     // The node's answers to the proxy, and its ICMP errors about packets of the proxy, have the address of a pod as destination.
-    for of in node.places().map(|place| node.bits(place)) {
+    for of in node.proxies().map(|located| node.bits(located)) {
         let known = || masked(rule(), CT_MARK, of.connection, of.mask);
         rules.extend([mark(known(), of.reply).build(), stop(known())]);
     }
@@ -361,8 +361,8 @@ fn nat_postrouting(node: &Node, families: &[Family]) -> Vec<Rule> {
         unchanged(outbound, *family, NatKind::Snat)
     };
     let mut rules: Vec<Rule> = families.iter().map(of_pods).collect();
-    if let Some(place) = &node.place {
-        let [inbound, _] = carriers(place.slot);
+    if let Some(active) = &node.active {
+        let [inbound, _] = carriers(active.slot);
         let of = |family: &Family| {
             let to_proxy = of_family(rule().oifname(CmpOp::Eq, inbound), *family);
             unchanged(to_proxy, *family, NatKind::Snat)

@@ -37,7 +37,7 @@ pub(crate) fn errors(family: Family) -> (u8, &'static [u8]) {
 /// their previous values.
 #[must_use]
 pub fn proxy<'a>(node: &Node, memory: impl IntoIterator<Item = (&'a str, &'a str)>) -> Ruleset {
-    let Some(place) = &node.place else {
+    let Some(active) = &node.active else {
         return Ruleset::default();
     };
     let [pistioin, pistioout] = PROXY_CARRIERS;
@@ -69,9 +69,9 @@ pub fn proxy<'a>(node: &Node, memory: impl IntoIterator<Item = (&'a str, &'a str
         rules.push(to(from(pistioout), OUTBOUND));
         rules.push(to(from(pistioin), INBOUND));
         if let Some(address) = family.proxy {
-            let reply = from(&place.interface).daddr(CmpOp::Neq, address.into());
+            let reply = from(&active.interface).daddr(CmpOp::Neq, address.into());
             rules.push(set_mark(reply, RETURN_MARK).build());
-            let error = of_errors(rule().iifname(CmpOp::Eq, &place.interface), family);
+            let error = of_errors(rule().iifname(CmpOp::Eq, &active.interface), family);
             let error = error.daddr(CmpOp::Neq, address.into());
             rules.push(set_mark(error, RETURN_MARK).build());
         }

@@ -13,7 +13,7 @@ use weir_netfilter::xtables::{
 /// Returns the tables of the proxy's namespace. `memory`: sysctls and their previous values.
 #[must_use]
 pub fn proxy<'a>(node: &Node, memory: impl IntoIterator<Item = (&'a str, &'a str)>) -> Ruleset {
-    let Some(place) = &node.place else {
+    let Some(active) = &node.active else {
         return Ruleset::default();
     };
     let [pistioin, pistioout] = PROXY_CARRIERS;
@@ -32,7 +32,7 @@ pub fn proxy<'a>(node: &Node, memory: impl IntoIterator<Item = (&'a str, &'a str
             }))
         };
         let mut reply = tcp()
-            .in_interface(&place.interface)
+            .in_interface(&active.interface)
             .target(Target::Mark(Xmark {
                 value: RETURN_MARK,
                 mask: PROXY_MASK,
@@ -52,7 +52,7 @@ pub fn proxy<'a>(node: &Node, memory: impl IntoIterator<Item = (&'a str, &'a str
             };
             let error = rule().protocol(Protocol(proto)).matching(kind);
             let mut error = error
-                .in_interface(&place.interface)
+                .in_interface(&active.interface)
                 .target(Target::Mark(Xmark {
                     value: RETURN_MARK,
                     mask: PROXY_MASK,
