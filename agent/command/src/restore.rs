@@ -19,13 +19,13 @@ use weir_netlink::{Error, InForce, Netns};
 pub struct RestoreArgs {
     #[command(flatten)]
     pub(super) target: Target,
-    /// Keep the rules and chains that are there (iptables); entries of sets always stay
+    /// Keep existing rules and chains (iptables); existing entries of sets always stay
     #[arg(long)]
     pub(super) noflush: bool,
-    /// Read and check all of it, change nothing
+    /// Parse and check the whole text, change nothing
     #[arg(long)]
     pub(super) test: bool,
-    /// Format of the text [default: found from the text]
+    /// Format of the text [default: detected]
     #[arg(long, value_enum)]
     pub(super) format: Option<FormatArg>,
     /// Allow the host's own namespace; waits up to 30 s for the lock of the iptables tools
@@ -90,7 +90,7 @@ pub(super) fn run(a: &RestoreArgs) -> Result<u8, Failure> {
     let netns = source::netns(&a.target, |e| Failure::failed(e))?;
     if !a.host {
         refuse_host(&netns).map_err(|e| {
-            Failure::failed(format!("{e}; if the host's is meant, say so by --host"))
+            Failure::failed(format!("{e}; to change the host's namespace, give --host"))
         })?;
     }
     let report = match &script {
@@ -120,7 +120,7 @@ fn tables(a: &RestoreArgs, netns: &Netns, script: &Script) -> Result<Report, Fai
             let mut engine = engine.lock_file(lock);
             engine.restore(script, a.noflush)
         });
-        let done = done.and_then(|r| r).map_err(unchanged)?;
+        let done = done.and_then(|r| r).map_err(|e| unchanged(&e))?;
         (done.lock_wait, Vec::new())
     };
     let (tables, commands) = (
@@ -144,13 +144,13 @@ fn tables(a: &RestoreArgs, netns: &Netns, script: &Script) -> Result<Report, Fai
     })
 }
 
-/// Adds to an error what is in force: after a refusal of one table, the tables before it are put back.
-fn unchanged(e: Error) -> Failure {
-    let is_told = e.in_force != InForce::No || e.to_string().ends_with(UNCHANGED);
-    Failure::failed(format!("{e}{}", if is_told { "" } else { UNCHANGED }))
+/// Adds to an error that nothing was changed, if so: after a refusal of one table, the tables before it are put back.
+pub(super) fn unchanged(e: &Error) -> Failure {
+    Failure::failed(match e.in_force {
+        InForce::No => format!("{e}; nothing was changed"),
+        InForce::Yes | InForce::Unknown => e.to_string(),
+    })
 }
-
-const UNCHANGED: &str = "; nothing was changed";
 
 /// Does what `ipset restore` does.
 fn sets(a: &RestoreArgs, netns: &Netns, text: &str) -> Result<Report, Failure> {
@@ -185,7 +185,7 @@ fn place(e: Error) -> String {
     match e.in_force {
         InForce::No => format!("{e}; nothing was changed"),
         _ => format!(
-            "{}; the lines before it are in force, and perhaps a part of it",
+            "{}; the lines before it are in force, and possibly a part of this line",
             e.with_in_force(InForce::No)
         ),
     }
@@ -248,7 +248,7 @@ impl FormatArg {
     }
 }
 
-/// The number of the first line that is of this kind.
+/// The number of the first line that matches.
 fn line(text: &str, is_it: &dyn Fn(&str) -> bool) -> Option<usize> {
     let found = text.lines().position(|l| is_it(l.trim()));
     found.map(|n| n + 1)
@@ -271,7 +271,7 @@ fn header(text: &str, program: &str) -> Option<usize> {
 fn one_family(text: &str) -> Result<(), String> {
     match (header(text, "iptables"), header(text, "ip6tables")) {
         (Some(a), Some(b)) => Err(format!(
-            "line {a} begins a text of iptables and line {b} one of ip6tables; restore them apart"
+            "line {a} begins a text of iptables and line {b} one of ip6tables; restore them separately"
         )),
         _ => Ok(()),
     }
@@ -288,7 +288,7 @@ fn guess(text: &str) -> Result<FormatArg, String> {
     let sets = line(text, &verb);
     match (tables, sets) {
         (Some(t), Some(s)) => Err(format!(
-            "line {t} is of iptables and line {s} of ipset; restore them apart, each with --format"
+            "line {t} is of iptables and line {s} of ipset; restore them separately, each with --format"
         )),
         (Some(_), None) => {
             one_family(text)?;

@@ -1,6 +1,7 @@
 //! `weir restore --test`: checks what the kernel would accept, without changing anything or loading modules.
 
 use super::failure::Failure;
+use super::restore::unchanged;
 use std::collections::BTreeSet;
 use weir_netfilter::ipset::{self, restore::Checked};
 use weir_netfilter::probe::{self, Answer};
@@ -15,7 +16,7 @@ pub(super) type Untold = Vec<String>;
 pub(super) fn tables(netns: &Netns, script: &Script, keep: bool) -> Result<Untold, Failure> {
     let kernel = probe::RunningKernel::read();
     let checked = netns.run(|| xtables::XtEngine::open()?.check(script, keep, &kernel));
-    let checked = checked.and_then(|r| r).map_err(Failure::failed)?;
+    let checked = checked.and_then(|r| r).map_err(|e| unchanged(&e))?;
     let mut lacking: Vec<String> = checked.lacking.iter().map(ToString::to_string).collect();
     let mut untold = checked.untold;
     let names: BTreeSet<&str> = script.tables.iter().map(|t| t.name.as_str()).collect();
@@ -43,7 +44,7 @@ pub(super) fn tables(netns: &Netns, script: &Script, keep: bool) -> Result<Untol
 }
 
 /// The kernel has no way to ask, and no transaction for sets.
-const ENTRIES: &str = "entries and sets that exist, are absent, or find no room: the kernel tells only when it is restored, and what \
+const ENTRIES: &str = "whether entries and sets already exist, are missing, or exceed a limit: the kernel reports this only during the restore, and what \
                        was done before stays in force";
 
 /// Checks a text of `ipset restore`: the types and options of the sets that it creates.

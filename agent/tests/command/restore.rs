@@ -294,7 +294,7 @@ fn a_text_that_cannot_be_used_changes_nothing() {
         (
             format!("{V4}*raw\n-A NOWHERE -j ACCEPT\nCOMMIT\n"),
             1,
-            &["line 20", "NOWHERE"],
+            &["line 20", "NOWHERE", "; nothing was changed"],
         ),
         (
             "create more hash:ip\nadd more 10.0.0.300\n".to_owned(),

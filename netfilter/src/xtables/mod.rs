@@ -75,7 +75,7 @@ pub use ruleset::{Chain, ChainKind, Policy, Ruleset, Table, XtFamily};
 pub use sets::{Sets, SocketSets};
 pub use table::Counters;
 pub use target::Target;
-pub use text::{Command, ParseError, Place, Script, ScriptTable};
+pub use text::{Command, ParseError, Position, Script, ScriptTable};
 
 #[cfg(test)]
 mod tests;

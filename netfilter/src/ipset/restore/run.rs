@@ -17,11 +17,7 @@ pub struct Restored {
 
 fn not_understood(e: &ParseError) -> Error {
     let place = format!("line {} column {}", e.line, e.column);
-    Error::refused(
-        "restore",
-        place,
-        format!("{}; nothing was changed", e.reason),
-    )
+    Error::refused("restore", place, e.reason.clone())
 }
 
 impl<T: Transport> IpsetEngine<T> {

@@ -4,7 +4,7 @@ use super::plan::{Change, canonical};
 use super::{Snapshot, Transaction, XtOp};
 use crate::xtables::raw::NF_INET_NUMHOOKS;
 use crate::xtables::table::{ChainLayout, Layout, RuleLayout};
-use crate::xtables::text::{Command, Place, Script, shorten};
+use crate::xtables::text::{Command, Position, Script, shorten};
 use crate::xtables::{Rule, Target};
 use std::collections::{HashMap, HashSet};
 use weir_netlink::{Error, Result};
@@ -51,12 +51,8 @@ pub fn plan_restore(script: &Script, observed: &Snapshot, keep: bool) -> Result<
                 let object = format!("{place}: {} -t {} {command}", script.family, part.name);
                 let number = "the chain has fewer rules; give a smaller place";
                 match why {
-                    Why::Number => {
-                        Error::refused("restore", object, format!("{number}; nothing was changed"))
-                    }
-                    Why::Reason(why) => {
-                        Error::refused("restore", object, format!("{why}; nothing was changed"))
-                    }
+                    Why::Number => Error::refused("restore", object, number),
+                    Why::Reason(why) => Error::refused("restore", object, why),
                     Why::Error(e) => Error::refused("restore", object, e.to_string()),
                 }
             })?;
@@ -68,7 +64,7 @@ pub fn plan_restore(script: &Script, observed: &Snapshot, keep: bool) -> Result<
         change.new.check().map_err(|e| {
             // Only the target of a rule can be wrong, and the error of the table does not name the line. A loop is closed by the
             // last line that adds one of its jumps.
-            let is_wrong = |(_, command): &&(Place, Command)| {
+            let is_wrong = |(_, command): &&(Position, Command)| {
                 let mut builtin = change.new.chains.iter().take(NF_INET_NUMHOOKS);
                 let mut is_builtin = |to| builtin.any(|c| c.builtin.is_some() && c.name == to);
                 jump(command)
@@ -77,7 +73,7 @@ pub fn plan_restore(script: &Script, observed: &Snapshot, keep: bool) -> Result<
             let path = change.new.find_loop().unwrap_or_default();
             let jumps = path.iter().copied().zip(path.iter().skip(1).copied());
             let jumps: HashMap<&str, &str> = jumps.collect();
-            let is_in_loop = |(_, command): &&(Place, Command)| {
+            let is_in_loop = |(_, command): &&(Position, Command)| {
                 jump(command).is_some_and(|(from, to)| jumps.get(from) == Some(&to))
             };
             let found = part.commands.iter().find(is_wrong);
@@ -86,7 +82,7 @@ pub fn plan_restore(script: &Script, observed: &Snapshot, keep: bool) -> Result<
                 Some((place, _)) => format!("line {}, column {}", place.line, place.target),
                 None => format!("{} -t {}", script.family, part.name),
             };
-            Error::refused("restore", object, format!("{e}; nothing was changed"))
+            Error::refused("restore", object, e.to_string())
         })?;
         transaction.changes.push(change);
     }
@@ -307,6 +303,7 @@ fn run(table: &mut Layout, names: &mut Names, command: &Command) -> Result<(), W
 mod tests {
     use super::*;
     use crate::xtables::XtFamily;
+    use weir_netlink::InForce;
 
     /// The text of a script cannot contain place 0, but a `Command` is public.
     #[test]
@@ -324,9 +321,9 @@ mod tests {
                 | Command::DeleteAt(_, place) => *place = 0,
                 other => panic!("{other}"),
             }
-            let error = plan(&script).expect_err("no such place").to_string();
-            assert!(error.contains("has place 1"), "{error}");
-            assert!(error.ends_with("; nothing was changed"), "{error}");
+            let error = plan(&script).expect_err("no such place");
+            assert!(error.to_string().contains("has place 1"), "{error}");
+            assert_eq!(error.in_force, InForce::No);
         }
     }
 }

@@ -12,7 +12,7 @@ mod words;
 
 pub(super) use loadable::known;
 pub(super) use options::{Complaint, Given, Opt, number};
-pub use restore::{Command, Place, Script, ScriptTable};
+pub use restore::{Command, Position, Script, ScriptTable};
 
 use std::borrow::Cow;
 use std::fmt;

@@ -24,12 +24,12 @@ pub struct ScriptTable {
     /// `filter`, `nat`, `mangle`, `raw` or `security`.
     pub name: String,
     /// The commands and their positions.
-    pub commands: Vec<(Place, Command)>,
+    pub commands: Vec<(Position, Command)>,
 }
 
 /// The position of a command in the text, for messages; counted from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct Position {
     /// The line.
     pub line: usize,
     /// The column of the chain's name, in characters; of the command if it names no chain.
@@ -146,7 +146,7 @@ impl Script {
                 "the table before is not ended; add a line with COMMIT before this one",
             ));
         }
-        let mut place = Place {
+        let mut place = Position {
             line: number,
             column: 1,
             number: 1,
@@ -239,7 +239,7 @@ fn chain_name(word: &Word) -> Result<String, Complaint> {
 }
 
 /// Parses the commands of a line, none if it is for the other family, and stores their position in `place`.
-fn command(line: &str, family: XtFamily, place: &mut Place) -> Result<Vec<Command>, Complaint> {
+fn command(line: &str, family: XtFamily, place: &mut Position) -> Result<Vec<Command>, Complaint> {
     let mut words = words(line)?;
     if words.first().is_some_and(|w| is_counters(&w.text)) {
         words.remove(0);
