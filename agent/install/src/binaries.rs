@@ -57,14 +57,14 @@ impl Program {
     /// writer may change, nor writable for another owner.
     pub(super) fn differs(&self, stop: Stop<'_>) -> Option<&'static str> {
         match std::fs::symlink_metadata(&self.target) {
-            Err(_) => Some("the node does not have it"),
-            Ok(meta) if !meta.is_file() => Some("the node has something else of this name"),
+            Err(_) => Some("it is missing on the node"),
+            Ok(meta) if !meta.is_file() => Some("the node has no regular file of this name"),
             Ok(meta) if meta.uid() != geteuid().as_raw() => Some("another user owns it"),
             Ok(meta) if meta.mode() & 0o7777 != self.mode => Some("its mode differs"),
             Ok(_) => match files::same_bytes(&self.source, &self.target, stop) {
                 Ok(true) => None,
                 Ok(false) => Some("the node has another version"),
-                Err(_) => Some("what the node has cannot be read"),
+                Err(_) => Some("the node's version cannot be read"),
             },
         }
     }

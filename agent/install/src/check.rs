@@ -73,7 +73,7 @@ pub fn check(desired: &Desired, remembered: Option<&Remembered>) -> io::Result<C
     if path != Some(first) {
         if desired.conf_name.is_none() && desired.chained {
             return Ok(Check::invalid(match path {
-                None => format!("{} is in force and was not looked at yet", first.display()),
+                None => format!("{} is in force and was not examined yet", first.display()),
                 Some(path) => format!(
                     "{} is in force now, and no longer {}",
                     first.display(),
@@ -88,13 +88,13 @@ pub fn check(desired: &Desired, remembered: Option<&Remembered>) -> io::Result<C
         let is_named = named.is_some_and(|(path, _)| path == *first);
         if desired.chained && (is_named || listing::is_only_ours(in_force)) {
             return Ok(Check::invalid(format!(
-                "{} is in force and was not looked at yet",
+                "{} is in force and was not examined yet",
                 first.display()
             )));
         }
         warning = path.map(|path| {
             let how = match copy::has_ours(in_force) {
-                true => "with an entry of the plugin that nobody keeps up to date",
+                true => "with an entry of the plugin that no agent updates",
                 false => "without the plugin there",
             };
             let why = match listing.get(path) {
@@ -115,7 +115,7 @@ pub fn check(desired: &Desired, remembered: Option<&Remembered>) -> io::Result<C
     let skipped = listing.invalid.iter().filter(|(path, _)| path < first);
     let skipped = skipped.map(|(path, why)| {
         let path = path.display();
-        format!("{path} {why}: it is skipped here, and sorts first where a runtime may load it, or stop at it")
+        format!("{path} {why}: it is skipped here, but it sorts first, so a runtime may load it or fail because of it")
     });
     let warnings: Vec<String> = warning.into_iter().chain(skipped).collect();
     let warning = (!warnings.is_empty()).then(|| warnings.join("; "));

@@ -214,7 +214,7 @@ impl Written {
     pub(super) fn apply(&self) -> Result<bool, String> {
         let fail = |path: &Path, e: io::Error| {
             format!(
-                "cannot write {}: {e}; the file is as it was",
+                "cannot write {}: {e}; the file is unchanged",
                 path.display()
             )
         };

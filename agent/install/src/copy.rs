@@ -97,7 +97,7 @@ pub(super) fn primary<'a>(
     }))
 }
 
-/// Explains why valid configurations of other components are not copied into our own list.
+/// Explains why valid configurations of other components are not copied to our own list.
 pub(super) fn passed_over(desired: &Desired, listing: &Listing) -> String {
     let Some(owned) = desired.owned.as_deref() else {
         return String::new();
@@ -217,7 +217,7 @@ mod tests {
             for (name, is_known) in [
                 ("01-foo.conflist", true),
                 (DEFAULT, true),
-                // The same file, which an agent extended beside somebody's copy of it.
+                // The same file, which an agent extended beside another writer's copy of it.
                 ("03-net.conflist", false),
             ] {
                 let files = listing(&[
@@ -228,7 +228,7 @@ mod tests {
                 let gone = left(&wanted, &files).unwrap() == [Path::new(name)];
                 assert_eq!(gone, has_network && is_known, "{name} {}", other.pretty());
             }
-            // An owned list holds nothing else, and the reason is told.
+            // An owned list contains nothing else, and the reason is reported.
             let files = listing(&[("90-other.conflist", other.clone())]);
             let found = primary(&desired(&run, true), &files).unwrap().is_some();
             assert_eq!(found, has_network, "{}", other.pretty());

@@ -16,7 +16,7 @@ pub struct Desired {
     pub net_dir: PathBuf,
     /// The configuration to use, if a setting names one.
     pub conf_name: Option<String>,
-    /// Our entry is part of a list; otherwise it is a separate configuration.
+    /// True if our entry is part of a list; false if it is a separate configuration.
     pub chained: bool,
     /// The name of our own list. Set only in chained and ambient mode; installation and removal must use the same condition,
     /// or removal would delete the node's primary configuration.
@@ -55,7 +55,7 @@ impl Desired {
         let entry = Entry::of(r, plugin_log_level)?;
         let run_dir = r.path("CNI_AGENT_RUN_DIR")?;
         if !run_dir.is_absolute() {
-            let why = "the plugin has it in its configuration, and runs in another directory; give an absolute path";
+            let why = "the plugin reads this path from its configuration and runs in another directory; give an absolute path";
             return Err(r.refused("CNI_AGENT_RUN_DIR", why));
         }
         let chained = r.bool("CHAINED_CNI_PLUGIN");
@@ -93,7 +93,7 @@ fn is_read(r: &Resolved, chained: bool, name: Option<&str>) -> Result<(), Settin
         true => "no runtime reads a list of this name; give one that ends in .conf or .conflist",
         false if ends_in(".conf") => return Ok(()),
         false => {
-            "with CHAINED_CNI_PLUGIN=false it is the plugin alone, which runtimes read from a .conf; give such a name"
+            "with CHAINED_CNI_PLUGIN=false the configuration is a single plugin, which runtimes read from a .conf; give such a name"
         }
     };
     Err(r.refused("CNI_CONF_NAME", why))
@@ -112,11 +112,11 @@ fn owned_name(r: &Resolved, is_used: bool, primary: Option<&str>) -> Result<Stri
         return Ok(name);
     }
     if !name.ends_with(".conflist") {
-        let why = "no runtime reads a list of this name; let it end in .conflist";
+        let why = "no runtime reads a list of this name; give one that ends in .conflist";
         return Err(r.refused(setting, why));
     }
     if primary.is_some_and(|primary| list(primary) == name) {
-        let why = "CNI_CONF_NAME names the same file, which is to be copied and to stay; give another name";
+        let why = "CNI_CONF_NAME names the same file, which is copied and stays unchanged; give another name";
         return Err(r.refused(setting, why));
     }
     Ok(name)

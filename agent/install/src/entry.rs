@@ -93,7 +93,7 @@ mod tests {
     use std::ffi::OsString;
     use weir_core::settings::resolve;
 
-    /// A pod must not start outside the mesh because the API server could not be reached, unless someone asks for that.
+    /// A pod must not start outside the mesh because the API server could not be reached, unless a setting allows it.
     #[test]
     fn a_failed_decision_fails_the_pod_unless_that_is_switched_off() {
         let name = "ENABLE_AMBIENT_DETECTION_RETRY";

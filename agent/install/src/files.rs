@@ -97,7 +97,7 @@ fn copy_chunks(mut from: &File, mut to: &File, stop: Stop<'_>) -> io::Result<boo
 
 pub(super) fn too_large() -> io::Error {
     let why = format!(
-        "it has more than {} MiB, the most that is copied; take it out of the image, or make it smaller",
+        "it has more than {} MiB, the maximum size of a copied program; remove it from the image, or make it smaller",
         LARGEST >> 20
     );
     io::Error::new(io::ErrorKind::FileTooLarge, why)

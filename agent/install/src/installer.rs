@@ -46,9 +46,9 @@ pub struct Files {
     pub warnings: Vec<String>,
 }
 
-/// What [`Installer::trouble`] found.
+/// The result of [`Installer::inspect`].
 #[derive(Debug)]
-pub struct Trouble {
+pub struct Inspection {
     /// What is no longer in sync, so that a pass is needed.
     pub changed: Option<String>,
     /// Why runtimes may use another configuration; a pass would not change that.
@@ -184,7 +184,7 @@ impl Installer {
                 continue;
             };
             let mut done = Vec::new();
-            // What this agent wrote is its own, whatever became of it.
+            // A file that this agent wrote is its own, whatever it contains now.
             if self.written() != Some(&written.path)
                 && let Some(path) = copy::foreign(&self.desired)
             {
@@ -206,7 +206,7 @@ impl Installer {
                 .map(|p| format!("{} is replaced by it", p.display()));
             let strays = written.strays.iter().map(|(p, text)| match text {
                 Some(_) => format!("our entry is removed from {}", p.display()),
-                None => format!("{} was only ours, and is removed", p.display()),
+                None => format!("{} contained only our entry, and is removed", p.display()),
             });
             done.extend(removed.chain(strays));
             self.remembered = Some(written.remembered);
@@ -234,7 +234,7 @@ impl Installer {
     ///
     /// # Errors
     /// The directory of configurations cannot be read.
-    pub fn trouble(&self) -> Result<Trouble, InstallError> {
+    pub fn inspect(&self) -> Result<Inspection, InstallError> {
         let check = check(&self.desired, self.remembered.as_ref()).map_err(|e| InstallError {
             step: Step::Config,
             reason: format!("cannot read {}: {e}", self.desired.net_dir.display()),
@@ -242,8 +242,8 @@ impl Installer {
         let preempted = check.warning;
         let warnings = [preempted.clone(), self.missing_plugins()];
         let warnings: Vec<String> = warnings.into_iter().flatten().collect();
-        Ok(Trouble {
-            changed: check.invalid.or_else(|| self.files_trouble()),
+        Ok(Inspection {
+            changed: check.invalid.or_else(|| self.changed_files()),
             warning: (!warnings.is_empty()).then(|| warnings.join("; ")),
             preempted,
         })
@@ -265,7 +265,7 @@ impl Installer {
             return None;
         }
         Some(format!(
-            "{} names plugins that are not in {}: {}; no pod starts unless the runtime has them elsewhere",
+            "{} names plugins that are missing in {}: {}; no pod starts unless the runtime finds them in another directory",
             path.display(),
             self.desired.bin_dir.display(),
             missing.join(", ")
@@ -273,13 +273,13 @@ impl Installer {
     }
 
     /// Returns why the first two steps must run again.
-    pub(crate) fn files_trouble(&self) -> Option<String> {
+    pub(crate) fn changed_files(&self) -> Option<String> {
         self.changed().or_else(|| self.rotated())
     }
 
     fn changed(&self) -> Option<String> {
         let mut stamps = self.stamps.iter();
-        // A file without a stamp was gone right after it was written, or could not be looked at.
+        // A file without a stamp was deleted right after it was written, or could not be examined.
         let changed = stamps.find(|(path, stamp)| stamp.is_none() || Stamp::of(path) != *stamp);
         changed.map(|(path, _)| format!("{} was changed", path.display()))
     }
@@ -287,8 +287,8 @@ impl Installer {
     /// Returns what on the node is not in sync with the last complete pass, or cannot be determined; `None` if all is in sync.
     #[must_use]
     pub fn damage(&self) -> Option<String> {
-        match self.config_trouble() {
-            Ok(trouble) => trouble.or_else(|| self.changed()),
+        match self.changed_config() {
+            Ok(changed) => changed.or_else(|| self.changed()),
             Err(e) => Some(e.reason),
         }
     }
@@ -306,7 +306,7 @@ impl Installer {
     ///
     /// # Errors
     /// The directory cannot be read.
-    pub fn config_trouble(&self) -> Result<Option<String>, InstallError> {
+    pub fn changed_config(&self) -> Result<Option<String>, InstallError> {
         check(&self.desired, self.remembered.as_ref())
             .map(|c| c.invalid)
             .map_err(|e| InstallError {

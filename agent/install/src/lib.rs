@@ -1,11 +1,27 @@
 //! The installation on the node: programs, a kubeconfig, and an entry in a CNI configuration.
 //!
 //! [`Agent`] keeps it in sync until a signal arrives, and then asks [`Owner`] whether it stays. [`Installer`] makes one pass
-//! at a time and remembers what it wrote; [`Installer::trouble`] checks that it is still there; [`Installer::remove`] removes
+//! at a time and remembers what it wrote; [`Installer::inspect`] checks that it is still there; [`Installer::remove`] removes
 //! it. The desired state ([`Desired`]) is plain data. [`plan()`] describes what a pass would do, with the same decisions
 //! and without writing.
 //!
 //! Every file is written next to its target, synced and renamed, so that no reader sees a partial file.
+//!
+//! ```
+//! use std::collections::BTreeMap;
+//! use weir_core::settings::resolve;
+//! use weir_install::{Desired, Json, insert, without};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let environment = |name: &str| (name == "KUBERNETES_SERVICE_HOST").then(|| "10.96.0.1".into());
+//! let desired = Desired::of(&resolve(&BTreeMap::new(), &environment), "info")?;
+//! let primary = Json::parse(r#"{"name": "pods", "plugins": [{"type": "bridge"}]}"#)?;
+//! let chained = insert(primary.clone(), &desired.entry)?;
+//! assert!(chained.pretty().contains(r#""type": "istio-cni""#));
+//! assert_eq!(without(chained)?, Some(primary), "removal leaves the other plugins");
+//! # Ok(())
+//! # }
+//! ```
 
 #![forbid(unsafe_code)]
 
@@ -39,7 +55,7 @@ pub use desired::Desired;
 pub use entry::{Entry, PLUGIN};
 pub use files::{Stamp, replace};
 pub use insert::{insert, without};
-pub use installer::{Files, InstallError, Installer, Pass, Trouble};
+pub use installer::{Files, Inspection, InstallError, Installer, Pass};
 pub use json::Json;
 pub use kubeconfig::kubeconfig;
 pub use listing::{Listing, list};

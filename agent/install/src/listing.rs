@@ -45,7 +45,7 @@ impl Listing {
 pub fn list(dir: &Path) -> io::Result<Listing> {
     // If the node deleted the directory, the container's mount shows it as empty, even if the node has a new one there.
     if std::fs::metadata(dir)?.nlink() == 0 {
-        let why = "it was deleted on the node, and only a new container sees the one in its place";
+        let why = "it was deleted on the node; only a new container mounts its replacement";
         return Err(io::Error::new(io::ErrorKind::NotFound, why));
     }
     let mut listing = Listing::default();

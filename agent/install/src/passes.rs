@@ -67,7 +67,7 @@ pub struct Agent {
     pub(crate) beside: Option<Beside>,
 }
 
-/// Removes what is not the installer's. Returns what was removed, or what may be left.
+/// Removes objects of the agent other than the installation. Returns texts about what was removed, or what may be left.
 pub(crate) type Beside = Box<dyn FnOnce() -> Result<Vec<String>, String> + Send>;
 
 impl Agent {
@@ -160,7 +160,7 @@ impl Agent {
                 return Err(InstallError {
                     step: failure.step,
                     reason: format!(
-                        "{} was deleted on the node, and only a new container sees the one in its place",
+                        "{} was deleted on the node; only a new container mounts its replacement",
                         dir.display()
                     ),
                 });
@@ -212,7 +212,7 @@ impl Agent {
         files.done.iter().for_each(|line| self.detail(line));
         let mut repairs = !files.done.is_empty();
         files.warnings.iter().for_each(|line| self.warn(line));
-        let found = self.installer.config_trouble()?;
+        let found = self.installer.changed_config()?;
         let mut is_unchanged = false;
         if let Some(why) = &found {
             if self.waits.is_none() {
@@ -229,8 +229,8 @@ impl Agent {
         let watch = self.watch_everything()?;
         watch.missing.iter().for_each(|line| self.warn(line));
         // Changes before the watches were added caused no event.
-        let trouble = self.installer.trouble()?;
-        match trouble.changed {
+        let inspection = self.installer.inspect()?;
+        match inspection.changed {
             // Nothing has changed in the meantime, and further passes would change nothing.
             Some(why) if is_unchanged && found.as_ref() == Some(&why) => {
                 self.tell_waits(why);
@@ -243,9 +243,9 @@ impl Agent {
             }
             None => self.waits = None,
         }
-        if trouble.warning != self.warned {
-            trouble.warning.iter().for_each(|line| self.warn(line));
-            self.warned = trouble.warning;
+        if inspection.warning != self.warned {
+            inspection.warning.iter().for_each(|line| self.warn(line));
+            self.warned = inspection.warning;
         }
         self.was_ready = true;
         if self.failing.take().is_some() {
@@ -253,7 +253,7 @@ impl Agent {
         }
         self.journal.record(Event::Installed {
             configuration: self.configuration(),
-            preempted: trouble.preempted,
+            preempted: inspection.preempted,
             quiet: self.quiet,
         });
         let woken = watch.wait(&self.signals, None).map_err(watch_failed)?;
@@ -262,7 +262,7 @@ impl Agent {
             Woken::Late => {}
             Woken::Signal => return Ok(true),
             Woken::Changed(what) => {
-                self.detail(&format!("{what}: everything is looked at again"));
+                self.detail(&format!("{what}: everything is checked again"));
                 self.woken = what;
             }
         }
@@ -313,7 +313,7 @@ impl Agent {
         loop {
             let watch = self.watch_everything()?;
             // An existing entry from earlier calls the program in the meantime, which reads the kubeconfig.
-            if let Some(why) = self.installer.files_trouble() {
+            if let Some(why) = self.installer.changed_files() {
                 self.detail(&format!("once more: {why}"));
                 return Ok(Configured::Again);
             }

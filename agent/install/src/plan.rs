@@ -51,7 +51,7 @@ fn binaries(desired: &Desired, steps: &mut Vec<Planned>) {
     match programs(desired) {
         Err(why) => steps.push(fail(desired.bin_dir.clone(), why)),
         Ok(_) if !desired.bin_dir.is_dir() => {
-            let why = "there is no such directory; WEIR_MOUNTED_CNI_BIN_DIR names where the node's plugins are seen".into();
+            let why = "there is no such directory; WEIR_MOUNTED_CNI_BIN_DIR names the mount point of the node's plugins".into();
             steps.push(fail(desired.bin_dir.clone(), why));
         }
         Ok(programs) => steps.extend(programs.into_iter().map(|p| {
@@ -106,7 +106,7 @@ fn configuration(desired: &Desired, steps: &mut Vec<Planned>) {
         }
     };
     let reason = match &choice {
-        Choice::Alone => "a configuration of its own, as CHAINED_CNI_PLUGIN is false".to_owned(),
+        Choice::Alone => "a separate configuration, because CHAINED_CNI_PLUGIN is false".to_owned(),
         Choice::Extend(path, _) => {
             let chosen = match desired.conf_name {
                 Some(_) => "CNI_CONF_NAME names it",
@@ -131,7 +131,7 @@ fn configuration(desired: &Desired, steps: &mut Vec<Planned>) {
         Err(why) => return steps.push(fail(dir, why)),
     };
     let kept = copy::foreign(desired)
-        .map(|path| format!("what it has is kept as {}", copy::kept_as(&path).display()));
+        .map(|path| format!("its content is kept as {}", copy::kept_as(&path).display()));
     let others = [kept, written.preempted(desired)];
     let reason = others
         .into_iter()
@@ -148,7 +148,7 @@ fn configuration(desired: &Desired, steps: &mut Vec<Planned>) {
     let strays = written.strays.iter().map(|(path, text)| Planned {
         path: path.clone(),
         action: if text.is_some() { "write" } else { "remove" },
-        why: "it is not the one that is extended: our entry goes".into(),
+        why: "it is not the configuration to extend: our entry is removed".into(),
         mode: text.as_ref().and_then(|_| files::mode(path).ok()),
         text: text.clone(),
     });

@@ -27,7 +27,7 @@ pub struct Left {
     pub path: PathBuf,
     /// A description of its content.
     pub what: &'static str,
-    /// Whether it has a part of the installation is not known.
+    /// It is unknown whether it contains a part of the installation.
     pub unknown: bool,
 }
 
@@ -64,13 +64,13 @@ pub fn check_alone(desired: &Desired) -> Result<(), String> {
             ) => {}
         Err(e) => {
             return Err(format!(
-                "whether an agent runs on this node is not known ({}: {e}): nothing was removed; try again",
+                "it is unknown whether an agent runs on this node ({}: {e}): nothing was removed; try again",
                 socket.display()
             ));
         }
     }
     Err(format!(
-        "an agent runs on this node ({} answers), and would install again at once what is removed: nothing was removed; delete \
+        "an agent runs on this node ({} answers), and would immediately reinstall everything: nothing was removed; delete \
          its DaemonSet or end its process, and try again when it has ended",
         socket.display()
     ))
@@ -147,7 +147,7 @@ fn ours(listing: &Listing) -> Vec<Left> {
             }
             Err(Unread::File(_)) => Some(Left {
                 path: path.clone(),
-                what: "it cannot be read, and may have an entry of the plugin",
+                what: "it cannot be read, and may contain an entry of the plugin",
                 unknown: true,
             }),
         }
@@ -251,12 +251,12 @@ fn credentials_and_program(desired: &Desired) -> Result<Vec<String>, String> {
 fn from_configuration(path: &Path, is_copy: bool) -> Result<Option<String>, (String, bool)> {
     let fail = |e: &dyn std::fmt::Display| {
         let path = path.display();
-        let why = format!("cannot remove our entry from {path}: {e}; the file is as it was");
+        let why = format!("cannot remove our entry from {path}: {e}; the file is unchanged");
         (why, false)
     };
     let unread = |e: std::io::Error| {
         let path = path.display();
-        let why = format!("{path} cannot be read, and may have an entry of the plugin: {e}");
+        let why = format!("{path} cannot be read, and may contain an entry of the plugin: {e}");
         (why, true)
     };
     let delete = |path| delete(path, "configuration").map_err(|why| (why, false));

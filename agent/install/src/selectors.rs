@@ -35,7 +35,7 @@ const KEYS: [&[&str]; 3] = [
     &["key", "operator", "values"],
 ];
 
-/// Checks the keys of an object, or of each object of a list, and of what is in it. An absent selector matches every pod: a misspelled key
+/// Checks the keys of an object, or of each object of a list, and of nested objects. An absent selector matches every pod: a misspelled key
 /// would enrol all of them. Values of other types are refused when they are read.
 fn has_known_keys(value: &Value, keys: &[&[&str]]) -> Result<(), String> {
     let Some((known, below)) = keys.split_first() else {

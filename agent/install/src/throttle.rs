@@ -99,7 +99,7 @@ mod tests {
                 after_contention: None
             }
         );
-        // Not longer than there is no token.
+        // No longer than until the next token.
         assert_eq!(t.turn(at(34_900)), wait(0));
         let mut t = Throttle::default();
         t.turn(at(0));

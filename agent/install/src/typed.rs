@@ -46,7 +46,9 @@ pub(super) fn plugin(json: &Json, path: &str) -> Result<(), String> {
 
 /// Checks the `plugins` of a list, at least one.
 pub(super) fn plugins(plugins: &Json) -> Result<(), String> {
-    let plugins = plugins.as_array().ok_or("has plugins that are no array")?;
+    let plugins = plugins
+        .as_array()
+        .ok_or("has plugins that are not an array")?;
     if plugins.is_empty() {
         return Err("has no plugins".into());
     }
@@ -122,7 +124,7 @@ fn one(value: &Json, path: &str, form: &Form) -> Result<(), String> {
         (Versions, Json::Array(items)) => {
             let is_odd = |item: &&Json| item.as_str().is_none_or(|text| !is_version(text));
             match items.iter().find(is_odd) {
-                Some(_) => Err(format!("has {path} with an entry that is no version")),
+                Some(_) => Err(format!("has {path} with an entry that is not a version")),
                 None => Ok(()),
             }
         }
@@ -227,7 +229,7 @@ mod tests {
             ),
             (
                 r#"{"name": "n", "plugins": {}}"#.to_owned(),
-                "plugins that are no array",
+                "plugins that are not an array",
             ),
             (
                 r#"{"name": "n", "plugins": []}"#.to_owned(),

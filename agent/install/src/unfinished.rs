@@ -182,7 +182,7 @@ pub(super) fn left(desired: &Desired) -> Result<Vec<PathBuf>, String> {
     Ok(found)
 }
 
-/// Returns what an agent of Istio that was killed left of the kubeconfig, and of configurations if it has our entry: its names
+/// Returns unfinished files of a killed agent of Istio: of the kubeconfig, and of configurations that contain our entry. Their names
 /// are the target's with `.tmp.` and a number, as those of other programs in Go. Its copies of programs: see [`tidy_copies`].
 fn of_istio(desired: &Desired) -> Result<Vec<PathBuf>, String> {
     let target = |path: &Path| {

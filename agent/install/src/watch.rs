@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use weir_core::thread::task::Tasks;
 
-/// Interval of checks where paths lead: a changed link within a path causes no event.
+/// Interval at which the targets of paths are checked: a changed link within a path causes no event.
 const LOOK: Duration = Duration::from_secs(5);
 
 /// SIGINT, SIGTERM and the end of a task, as descriptors to poll.
@@ -206,7 +206,10 @@ impl Watch {
             (AddWatchFlags::IN_MOVED_FROM, "was moved away"),
             (AddWatchFlags::IN_MOVE_SELF, "was moved away"),
             (AddWatchFlags::IN_MODIFY, "was modified"),
-            (AddWatchFlags::IN_ATTRIB, "has another mode, owner or name"),
+            (
+                AddWatchFlags::IN_ATTRIB,
+                "was renamed, or changed its mode or owner",
+            ),
             (AddWatchFlags::IN_DELETE, "was deleted"),
             (AddWatchFlags::IN_DELETE_SELF, "was deleted"),
             (AddWatchFlags::IN_UNMOUNT, "was unmounted"),

@@ -191,7 +191,7 @@ fn what_ends_the_mesh_on_this_node_removes_the_installation() {
             "elsewhere",
             Some(own_pod()),
             Some(elsewhere),
-            "no longer for node",
+            "no longer selects node",
         ),
         (
             "no owner",
@@ -358,7 +358,7 @@ fn an_answer_that_cannot_be_had_removes_nothing() {
         assert!(agent.terminate().success(), "{what}: {}", agent.log());
         assert_stays(&node, &agent);
         assert!(
-            agent.log().contains("cannot be found out"),
+            agent.log().contains("it is unknown whether another agent follows"),
             "{what}: {}",
             agent.log()
         );

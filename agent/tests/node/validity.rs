@@ -194,7 +194,7 @@ fn a_configuration_with_members_of_other_types_is_named_and_left_alone() {
     for (text, field) in [
         (
             r#"{"name": "n", "plugins": {"type": "x"}}"#,
-            "plugins that are no array",
+            "plugins that are not an array",
         ),
         (
             r#"{"name": "n", "plugins": [{"type": "x"}, []]}"#,

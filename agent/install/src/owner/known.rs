@@ -4,10 +4,9 @@
 //! collection of pods) with the same SIGTERM. That pod can no longer be queried then, and the token bound to
 //! it is rejected within seconds, although its DaemonSet continues and creates the next pod.
 
-use super::{Object, Owner};
+use super::{Object, Owner, Result};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use weir_cni::api::Error;
 use weir_core::journal::Journal;
 use weir_core::journal::install::Event;
 use weir_core::pods::Pods;
@@ -100,7 +99,7 @@ impl Owner {
                     return self.memory.set(known);
                 }
                 Err(e) => journal.record(Event::OwnerUnknown {
-                    why: e.reason.cause(),
+                    why: e.error.reason.cause(),
                 }),
             }
             std::thread::sleep(pause);
@@ -108,7 +107,7 @@ impl Owner {
         }
     }
 
-    fn ask_for_pod(&self) -> Result<Option<Known>, Error> {
+    fn ask_for_pod(&self) -> Result<Option<Known>> {
         // Without such a pod, the agent was started manually.
         let pod = self.pod(&self.client()?)?;
         Ok(pod.as_ref().and_then(Known::of))

@@ -1,5 +1,5 @@
-//! Determines the meaning of a signal to end: an upgrade or a reboot of the node, after which another agent follows, or the
-//! end of the mesh on this node.
+//! Determines why the agent received SIGTERM: an upgrade or a reboot of the node, after which another agent follows, or the end of
+//! the mesh on this node.
 //!
 //! The kubelet sends the same SIGTERM in all of these cases. If the installation were removed each time, every pod that
 //! starts before the next agent is ready would start outside of the mesh, and would stay there if no agent follows. So the
@@ -14,6 +14,7 @@ use super::desired::Desired;
 use known::{Known, Memory};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -108,24 +109,90 @@ impl Object {
         self.spec.pointer(pointer).and_then(Value::as_str)
     }
 
-    /// Asks for the object at a path; `None` if there is none. An answer about another object is an error: it comes from a
-    /// server that is no API server.
-    fn ask(client: &Client, kind: &str, path: &str, what: &str) -> Result<Option<Self>, Error> {
-        let found: Self = match client.object(path, what, REQUEST) {
-            Err(e) if matches!(e.reason, Reason::NotFound(_)) => return Ok(None),
-            answer => answer?,
+    /// Requests an object; `None` if there is none. An answer about another object is an error: it comes from a server that is
+    /// no API server.
+    fn get(client: &Client, kind: Kind, namespace: &str, name: &str) -> Result<Option<Self>> {
+        let failed = |error| Unanswered {
+            kind: Some(kind),
+            error,
         };
-        let name = path.rsplit('/').next().unwrap_or_default();
+        let what = kind.object(namespace, name);
+        let found: Self = match client.object(&kind.path(namespace, name), &what, REQUEST) {
+            Err(e) if matches!(e.reason, Reason::NotFound(_)) => return Ok(None),
+            answer => answer.map_err(failed)?,
+        };
         let is = |said: &str, wanted: &str| said.is_empty() || said == wanted;
-        match is(&found.kind, kind) && is(&found.metadata.name, name) {
+        match is(&found.kind, kind.name()) && is(&found.metadata.name, name) {
             true => Ok(Some(found)),
             false => {
                 let about = cut(&format!("{} {}", found.kind, found.metadata.name));
-                Err(client.garbage(what, format!("it is about {about:?}")))
+                Err(failed(
+                    client.garbage(&what, format!("it is about {about:?}")),
+                ))
             }
         }
     }
 }
+
+/// The kind of a requested object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Pod,
+    DaemonSet,
+    Node,
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Pod => "Pod",
+            Self::DaemonSet => "DaemonSet",
+            Self::Node => "Node",
+        }
+    }
+
+    /// The object in an error text. A node has no namespace.
+    fn object(self, namespace: &str, name: &str) -> String {
+        match self {
+            Self::Pod => format!("pod {namespace}/{name}"),
+            Self::DaemonSet => format!("DaemonSet {namespace}/{name}"),
+            Self::Node => format!("node {name}"),
+        }
+    }
+
+    fn path(self, namespace: &str, name: &str) -> String {
+        match self {
+            Self::Pod => format!("/api/v1/namespaces/{namespace}/pods/{name}"),
+            Self::DaemonSet => format!("/apis/apps/v1/namespaces/{namespace}/daemonsets/{name}"),
+            Self::Node => format!("/api/v1/nodes/{name}"),
+        }
+    }
+
+    /// The RBAC rule that a request needs, and the file of `agent/deploy` that grants it.
+    fn rule(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Pod => ("get on pods", "weir.yaml"),
+            Self::DaemonSet => ("get on daemonsets in apps", UPGRADE),
+            Self::Node => ("get on nodes", "weir.yaml"),
+        }
+    }
+}
+
+/// A failed request.
+#[derive(Debug)]
+struct Unanswered {
+    /// The kind of the requested object; `None` if no request was sent.
+    kind: Option<Kind>,
+    error: Error,
+}
+
+impl From<Error> for Unanswered {
+    fn from(error: Error) -> Self {
+        Self { kind: None, error }
+    }
+}
+
+type Result<T, E = Unanswered> = std::result::Result<T, E>;
 
 impl Owner {
     /// Creates the owner from the settings. `node` is the node whose pods are watched.
@@ -173,14 +240,14 @@ impl Owner {
                 Ok(verdict) => return verdict,
                 Err(error) => error,
             };
-            if matches!(error.reason, Reason::Unauthorized(_)) {
+            if matches!(error.error.reason, Reason::Unauthorized(_)) {
                 refused += 1;
             }
             if refused == REFUSALS && self.pod_went() {
                 // The token ends with the pod to which it is bound, so its rejection says nothing about the service account.
                 return Verdict::Stays {
                     why: format!(
-                        "the API server refuses the token of pod {}/{}, which is gone; without another agent, run \
+                        "the API server rejects the token of pod {}/{}, which is gone; if no agent follows, run \
                          weir uninstall",
                         self.namespace, self.pod
                     ),
@@ -188,13 +255,11 @@ impl Owner {
                 };
             }
             if refused == REFUSALS {
-                return goes(
-                    "the API server refuses the token of the service account, which is gone then",
-                );
+                return goes("the API server rejects the token, so its service account is gone");
             }
             if Instant::now() + PAUSE > end {
                 return Verdict::Stays {
-                    why: unanswered(&error),
+                    why: error.to_string(),
                     service_account: None,
                 };
             }
@@ -202,7 +267,7 @@ impl Owner {
         }
     }
 
-    fn ask(&self) -> Result<Verdict, Error> {
+    fn ask(&self) -> Result<Verdict> {
         let goes = |why: String| Ok(Verdict::Goes { why });
         let client = self.client()?;
         let namespace = &self.namespace;
@@ -219,49 +284,45 @@ impl Owner {
         };
         // A recreated DaemonSet of the same name continues as well: its pod will run on this node.
         let name = &known.daemon_set;
-        let what = format!("DaemonSet {namespace}/{name}");
-        let path = format!("/apis/apps/v1/namespaces/{namespace}/daemonsets/{name}");
-        let daemon_set = match Object::ask(&client, "DaemonSet", &path, &what)? {
+        let what = Kind::DaemonSet.object(namespace, name);
+        let daemon_set = match Object::get(&client, Kind::DaemonSet, namespace, name)? {
             Some(set) if set.metadata.deletion_timestamp.is_none() => set,
             Some(_) => return goes(format!("{what} is being deleted")),
             None => return goes(format!("{what} is gone")),
         };
         let node_name = known.node.as_ref().unwrap_or(&self.node);
         if affinity::is_needed(&daemon_set.spec) {
-            let path = format!("/api/v1/nodes/{node_name}");
-            let of_node = format!("node {node_name}");
-            let node = Object::ask(&client, "Node", &path, &of_node)?
+            let of_node = Kind::Node.object(namespace, node_name);
+            let node = Object::get(&client, Kind::Node, namespace, node_name)?
                 .ok_or_else(|| client.failed(&of_node, Reason::NotFound("it is gone".into())))?;
             if !affinity::matches(&daemon_set.spec, node_name, &node.metadata.labels) {
-                return goes(format!("{what} is no longer for {of_node}"));
+                return goes(format!("{what} no longer selects {of_node}"));
             }
         }
         Ok(Verdict::Stays {
-            why: format!("{what} goes on, and its next pod on this node takes over"),
+            why: format!("{what} continues, and its next pod on this node takes over"),
             service_account: known.service_account,
         })
     }
 
     /// Returns the owner of the pod that POD_NAME names. The inner error is the reason why it has none.
-    fn known(&self, client: &Client) -> Result<Result<Known, String>, Error> {
+    fn known(&self, client: &Client) -> Result<Result<Known, String>> {
         let (namespace, name) = (&self.namespace, &self.pod);
         if let Some(why) = no_name(name) {
             return Ok(Err(why));
         }
-        let what = format!("pod {namespace}/{name}");
+        let what = Kind::Pod.object(namespace, name);
         Ok(match self.pod(client)? {
             Some(pod) => Known::of(&pod).ok_or_else(|| format!("{what} belongs to no DaemonSet")),
             // The object was removed before the query.
             None => (self.memory.get().or_else(|| self.usual.clone()))
-                .ok_or_else(|| format!("there is no {what}, whose name POD_NAME says")),
+                .ok_or_else(|| format!("{what}, which POD_NAME names, does not exist")),
         })
     }
 
     /// Asks for the pod that POD_NAME names.
-    fn pod(&self, client: &Client) -> Result<Option<Object>, Error> {
-        let (namespace, name) = (&self.namespace, &self.pod);
-        let path = format!("/api/v1/namespaces/{namespace}/pods/{name}");
-        Object::ask(client, "Pod", &path, &format!("pod {namespace}/{name}"))
+    fn pod(&self, client: &Client) -> Result<Option<Object>> {
+        Object::get(client, Kind::Pod, &self.namespace, &self.pod)
     }
 
     /// As `kubectl create token SERVICE_ACCOUNT`: creates a token that stays valid after this agent's pod, to which the mounted
@@ -312,7 +373,7 @@ impl Owner {
 /// Checks a name, since it becomes part of a path. `None` if it is valid.
 fn no_name(text: &str) -> Option<String> {
     let valid = validate_kubernetes_name("the name", text).is_ok();
-    (!valid).then(|| format!("{text:?} is no name of a Kubernetes object"))
+    (!valid).then(|| format!("{text:?} is not a name of a Kubernetes object"))
 }
 
 /// Returns the remedy for a missing right. Only an answer of the server shows that a right is missing.
@@ -325,15 +386,17 @@ fn remedy(error: &Error, right: &str, file: &str) -> String {
     }
 }
 
-fn unanswered(error: &Error) -> String {
-    let (right, file) = match error.object.split_whitespace().next() {
-        Some("pod") => ("get on pods", "weir.yaml"),
-        Some("node") => ("get on nodes", "weir.yaml"),
-        _ => ("get on daemonsets in apps", UPGRADE),
-    };
-    format!(
-        "whether another agent comes cannot be found out: {}{}; without one, run weir uninstall",
-        error.reason.cause(),
-        remedy(error, right, file)
-    )
+impl fmt::Display for Unanswered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let remedy = self.kind.map(|kind| {
+            let (right, file) = kind.rule();
+            remedy(&self.error, right, file)
+        });
+        write!(
+            f,
+            "it is unknown whether another agent follows on this node: {}{}; if none follows, run weir uninstall",
+            self.error.reason.cause(),
+            remedy.unwrap_or_default()
+        )
+    }
 }
