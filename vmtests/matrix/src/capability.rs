@@ -1,6 +1,6 @@
 //! Converts `weir preflight --json` to rows of the report, and compares them with what a variant should lack.
 use super::model::Capability;
-use super::place::Place;
+use super::place::TestKernel;
 use serde::Deserialize;
 
 #[derive(Deserialize)]
@@ -41,7 +41,7 @@ pub(super) fn rows(environment: &str, json: &str) -> Result<Vec<Capability>, Str
 
 /// Returns a reason if a guest differs from what its variant promises: a feature is there that should be lacking, the
 /// reverse, or an answer is missing.
-pub(super) fn objection(place: &Place, rows: &[Capability]) -> Option<String> {
+pub(super) fn objection(place: &TestKernel, rows: &[Capability]) -> Option<String> {
     if place.is_host() {
         return None;
     }
@@ -78,9 +78,9 @@ mod tests {
         {"area": "nf_tables", "feature": "expression match", "answer": "have"},
         {"area": "ebpf", "feature": "BTF", "answer": "unknown", "detail": "no rights"}]}"#;
 
-    fn place(variant: Option<&str>) -> Place {
+    fn place(variant: Option<&str>) -> TestKernel {
         let catalogue = Catalogue::load().unwrap();
-        let mut place = Place::host();
+        let mut place = TestKernel::host();
         place.about.name = "6.1".into();
         place.special = variant.map(|name| (name.into(), catalogue.special(name).unwrap().clone()));
         place

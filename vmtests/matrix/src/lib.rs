@@ -4,7 +4,7 @@
 //! case in a fresh guest. It never omits a case from an environment without a reason, and never takes a missing result for
 //! success.
 //!
-//! - [`Artifacts`] are the test programs, [`Case`]s the tests in them, [`Place`]s the environments.
+//! - [`Artifacts`] are the test programs, [`Case`]s the tests in them, [`TestKernel`]s the environments.
 //! - [`Matrix`] decides which case belongs to which environment, and runs the cases.
 //! - [`report`] formats the results.
 //!
@@ -30,7 +30,7 @@ pub mod skip;
 
 pub use artifacts::Artifacts;
 pub use case::Case;
-pub use place::{HOST, Place};
+pub use place::{HOST, TestKernel};
 pub use plan::Plan;
 
 use case::What;
@@ -51,7 +51,7 @@ const REQUIRE: &str = "VMTESTS_REQUIRE";
 pub struct Matrix<'a> {
     runner: Runner<'a>,
     /// The environments.
-    pub places: Vec<Place>,
+    pub places: Vec<TestKernel>,
     /// The cases.
     pub cases: Vec<Case>,
     plan: Plan,
@@ -63,17 +63,17 @@ impl<'a> Matrix<'a> {
         let kernels = Kernels::open(cache, None)?;
         let mut places = Vec::new();
         if plan.is_on_host {
-            places.push(Place::host());
+            places.push(TestKernel::host());
         }
         for name in plan.environments(&kernels)? {
-            places.push(Place::guest(&kernels, &name)?);
+            places.push(TestKernel::guest(&kernels, &name)?);
         }
         let options: Options = run::options(plan.program.as_deref())?;
         if let Err(e) = weir_vm::find_qemu(options.qemu.as_deref(), cache, Arch::HOST) {
             let guests = places.iter_mut().filter(|p| !p.is_host());
             guests.for_each(|p| p.about.unavailable = Some(format!("{}: {}", e.reason, e.remedy)));
         }
-        Place::mark_ends(&mut places);
+        TestKernel::mark_ends(&mut places);
         let cases = Case::all(&artifacts)?;
         Ok(Self {
             runner: Runner::new(cache, artifacts, &cases, &mut places, options)?,
@@ -138,7 +138,7 @@ impl<'a> Matrix<'a> {
         // Cases on the host mostly wait for timers and processes.
         let kind = |&(p, c): &(usize, usize)| {
             let is_alone = self.cases.get(c).is_some_and(|c| c.what == What::Alone);
-            match self.places.get(p).is_some_and(Place::is_host) {
+            match self.places.get(p).is_some_and(TestKernel::is_host) {
                 true => Kind::Beside,
                 false => Kind::Grouped((p, is_alone)),
             }
@@ -168,7 +168,7 @@ impl<'a> Matrix<'a> {
         let identity = progress::identity(artifacts, &self.cases, selection)?;
         let (progress, done) = Progress::open(path, &identity, self.plan.resume)?;
         let kept = done.into_iter().filter_map(|done| {
-            let place = |p: &Place| p.name() == done.result.environment;
+            let place = |p: &TestKernel| p.name() == done.result.environment;
             let case = |c: &Case| c.name == done.result.case;
             let place = self.places.iter().position(place)?;
             Some((place, self.cases.iter().position(case)?, done))
@@ -240,14 +240,14 @@ impl<'a> Matrix<'a> {
 type Ended = (usize, usize, Done);
 
 /// Whether the environment is required.
-fn is_required(place: &Place) -> bool {
+fn is_required(place: &TestKernel) -> bool {
     let is = |r: &str| r == place.name() || (r == "newest" && place.is_newest);
     let required = std::env::var(REQUIRE).unwrap_or_default();
     required.split(',').any(is)
 }
 
 /// Turns an ignored case into a failure if its environment is required.
-fn demand(place: &Place, result: &mut CaseResult) {
+fn demand(place: &TestKernel, result: &mut CaseResult) {
     if let (true, Verdict::Ignored { reason }) = (is_required(place), &result.verdict) {
         let text = format!("{REQUIRE} demands {}, and {reason}", place.name());
         result.verdict = Verdict::Failed { text };

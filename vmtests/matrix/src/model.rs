@@ -53,7 +53,7 @@ pub struct Environment {
 pub enum Verdict {
     /// The case passed.
     Passed,
-    /// The case failed; with the output of the test and, if the kernel reported trouble, the console.
+    /// The case failed; with the output of the test and, if the kernel reported an error, the console.
     Failed {
         /// The text to show.
         text: String,

@@ -23,7 +23,7 @@ const OPTIONS: &str = "NF_TABLES NFT_COMPAT NFT_TPROXY NFT_SOCKET NETFILTER_XTAB
 
 /// An environment, with the reason if it is not available.
 #[derive(Debug, Clone)]
-pub struct Place {
+pub struct TestKernel {
     /// Its description in the report.
     pub about: Environment,
     /// The kernel to boot. `None`: this machine.
@@ -40,7 +40,7 @@ pub struct Place {
     pub version: Option<Version>,
 }
 
-impl Place {
+impl TestKernel {
     /// The environment of this machine.
     pub fn host() -> Self {
         let release = release();

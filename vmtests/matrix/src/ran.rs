@@ -1,7 +1,7 @@
 //! The output and the exit status of a case, and the verdict that follows from them.
 use super::case::What;
 use super::model::Verdict;
-use super::place::Place;
+use super::place::TestKernel;
 use super::skip::Skip;
 use weir_vm::Stream;
 use weir_vm::proto::Ending;
@@ -18,8 +18,8 @@ pub(super) struct Ran {
     both: Vec<u8>,
     /// How the program ended; `None`: it has not ended.
     pub(super) ending: Option<Ending>,
-    /// The kernel's trouble, with its log.
-    pub(super) trouble: Option<String>,
+    /// The error that the kernel reported, with its log.
+    pub(super) kernel_error: Option<String>,
     /// Whether the machine was restored instead of booted.
     pub(super) restored: bool,
 }
@@ -49,12 +49,12 @@ impl Ran {
     }
 
     /// The verdict on a case; whatever is not clearly a success is a failure.
-    pub(super) fn verdict(&self, what: &What, place: &Place) -> Verdict {
+    pub(super) fn verdict(&self, what: &What, place: &TestKernel) -> Verdict {
         let failed = |why: &str| Verdict::Failed {
             text: format!("{why}\n{}", self.text()).trim_end().to_owned(),
         };
-        if let Some(trouble) = &self.trouble {
-            return failed(trouble);
+        if let Some(error) = &self.kernel_error {
+            return failed(error);
         }
         match self.ending {
             Some(Ending::Status(0)) => {}
@@ -92,8 +92,8 @@ mod tests {
     use super::*;
     use crate::skip::Version;
 
-    fn place(version: Version) -> Place {
-        let mut place = Place::host();
+    fn place(version: Version) -> TestKernel {
+        let mut place = TestKernel::host();
         place.about.name = "6.1".into();
         place.version = Some(version);
         place
@@ -150,10 +150,10 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_in_trouble_is_a_failure_whatever_the_test_says() {
+    fn a_kernel_error_is_a_failure_whatever_the_test_says() {
         let mut ran = Ran {
             ending: END,
-            trouble: Some("warning: WARNING: CPU: 0".into()),
+            kernel_error: Some("warning: WARNING: CPU: 0".into()),
             ..Ran::default()
         };
         ran.add(Stream::Out, OK.as_bytes());

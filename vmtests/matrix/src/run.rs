@@ -4,7 +4,7 @@ use super::capability;
 use super::case::{ALONE, Case, What};
 use super::marks::On;
 use super::model::{Capability, CaseResult, Verdict};
-use super::place::{End, Place};
+use super::place::{End, TestKernel};
 use super::ran::Ran;
 use super::{host, ship};
 use serde::{Deserialize, Serialize};
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 use weir_vm::cli::PATH;
 use weir_vm::proto::Run as Command;
-use weir_vm::{Cache, Error, Machine, Options, Origin, Payload, Result, Stream, Trouble};
+use weir_vm::{Cache, Error, KernelError, Machine, Options, Origin, Payload, Result, Stream};
 
 /// The environment variables of every case.
 const ALL: [(&str, &str); 4] = [
@@ -57,7 +57,7 @@ impl<'a> Runner<'a> {
         cache: &'a Cache,
         artifacts: Artifacts,
         cases: &[Case],
-        places: &mut [Place],
+        places: &mut [TestKernel],
         options: Options,
     ) -> Result<Self> {
         let common = ship::common(&artifacts)?;
@@ -84,7 +84,7 @@ impl<'a> Runner<'a> {
     }
 
     /// Whether the case belongs to the environment.
-    pub(crate) fn belongs(case: &Case, place: &Place) -> bool {
+    pub(crate) fn belongs(case: &Case, place: &TestKernel) -> bool {
         let on = case.marks.on.as_ref().unwrap_or(&On::Every);
         match (on, &place.special) {
             (On::None(_), _) => false,
@@ -98,7 +98,7 @@ impl<'a> Runner<'a> {
     }
 
     /// Runs one case.
-    pub(crate) fn run(&self, case: &Case, place: &Place) -> Done {
+    pub(crate) fn run(&self, case: &Case, place: &TestKernel) -> Done {
         let started = Instant::now();
         let mut done = Done {
             result: CaseResult {
@@ -126,7 +126,7 @@ impl<'a> Runner<'a> {
         done
     }
 
-    pub(crate) fn impossible(&self, case: &Case, place: &Place) -> Option<String> {
+    pub(crate) fn impossible(&self, case: &Case, place: &TestKernel) -> Option<String> {
         if let Some(reason) = &place.about.unavailable {
             return Some(reason.clone());
         }
@@ -140,7 +140,7 @@ impl<'a> Runner<'a> {
         Some(format!("{missing} is not set: {help}"))
     }
 
-    fn judge(&self, case: &Case, place: &Place, ran: &Ran, done: &mut Done) -> Verdict {
+    fn judge(&self, case: &Case, place: &TestKernel, ran: &Ran, done: &mut Done) -> Verdict {
         let verdict = ran.verdict(&case.what, place);
         if case.what != What::Preflight {
             return verdict;
@@ -151,7 +151,7 @@ impl<'a> Runner<'a> {
             Ok(rows) => {
                 done.capabilities = rows;
                 match capability::objection(place, &done.capabilities) {
-                    _ if ran.trouble.is_some() => verdict,
+                    _ if ran.kernel_error.is_some() => verdict,
                     None => Verdict::Passed,
                     Some(text) => failed(text),
                 }
@@ -159,7 +159,7 @@ impl<'a> Runner<'a> {
         }
     }
 
-    fn execute(&self, case: &Case, place: &Place, done: &mut Done) -> Result<Ran> {
+    fn execute(&self, case: &Case, place: &TestKernel, done: &mut Done) -> Result<Ran> {
         let command = self.command(case, place)?;
         let Some(kernel) = &place.kernel else {
             return host::run(&self.options.program, &command);
@@ -187,23 +187,23 @@ impl<'a> Runner<'a> {
             // The output of the test before its guest died remains part of the result.
             Err(e) => {
                 ran.add(Stream::Err, e.to_string().as_bytes());
-                ran.trouble = Some("its guest came to no verdict".to_owned());
+                ran.kernel_error = Some("its guest came to no verdict".to_owned());
             }
             Ok(outcome) => {
                 ran.ending = Some(outcome.exit.ending);
                 let (log, console) = (outcome.exit.kernel_log, machine.console());
-                let tell = |Trouble { kind, line }| {
+                let tell = |KernelError { kind, line }| {
                     format!(
-                        "the kernel is in trouble ({kind}): {line}\n{log}\n--- console:\n{console}\n---"
+                        "the kernel reports an error ({kind}): {line}\n{log}\n--- console:\n{console}\n---"
                     )
                 };
-                ran.trouble = outcome.trouble.map(tell);
+                ran.kernel_error = outcome.kernel_error.map(tell);
             }
         }
         Ok(ran)
     }
 
-    fn command(&self, case: &Case, place: &Place) -> Result<Command> {
+    fn command(&self, case: &Case, place: &TestKernel) -> Result<Command> {
         let is_host = place.is_host();
         let passed = std::env::vars_os().filter(|(name, _)| passes(name, is_host));
         let pair = |(name, value): (&str, &str)| (name.into(), value.into());

@@ -10,7 +10,37 @@
 //!   that map the saved memory, which takes 0.1 s. This makes a machine per test case affordable.
 //! - [`proto`] is the protocol between host and guest; [`guest`] is the guest's end, `/init`. Both are in this program, so
 //!   nothing has to be built for the guest.
-//! - [`trouble()`] finds errors in a kernel's log.
+//! - [`first_kernel_error`] finds errors in a kernel's log.
+//!
+//! ```no_run
+//! // Not run: it needs QEMU and a downloaded kernel.
+//! use weir_vm::{Cache, Kernels, Machine, Options, Payload, proto::Run};
+//!
+//! # fn main() -> weir_vm::Result<()> {
+//! weir_vm::play_another_part_if_asked();
+//! let cache = Cache::open(None)?;
+//! let kernel = Kernels::open(&cache, None)?.get("6.12")?;
+//! let mut payload = Payload::new();
+//! payload.program("/usr/bin/uname")?;
+//! let mut machine = Machine::start(&cache, &kernel, &payload, &Options::new()?)?;
+//! let run = Run {
+//!     argv: vec!["/usr/bin/uname".into(), "-r".into()],
+//!     cwd: "/".into(),
+//!     env: Vec::new(),
+//!     deadline_ms: 10_000,
+//! };
+//! let outcome = machine.run(&run, &mut |_, output| print!("{}", String::from_utf8_lossy(output)))?;
+//! assert_eq!(outcome.kernel_error, None);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A kernel's log can be examined without a guest:
+//!
+//! ```
+//! let error = weir_vm::first_kernel_error("[    1.0] Oops: 0002 [#1] PREEMPT SMP NOPTI");
+//! assert_eq!(error.map(|e| e.kind), Some("oops"));
+//! ```
 //!
 //! All files are kept in one [`Cache`]. Start reading at [`Machine::start`].
 #![forbid(unsafe_code)]
@@ -31,6 +61,7 @@ pub mod guest;
 mod initramfs;
 mod interrupt;
 mod kernel;
+mod kernel_error;
 mod kernels;
 mod lock;
 mod machine;
@@ -47,7 +78,6 @@ mod requirements;
 mod session;
 mod state;
 mod tools;
-mod trouble;
 mod variant;
 mod vmlinux;
 
@@ -58,6 +88,7 @@ pub use closure::closure;
 pub use error::{At, Error, Result};
 pub use interrupt::install as clean_up_when_interrupted;
 pub use kernel::{Kernel, Module};
+pub use kernel_error::{KernelError, first_kernel_error};
 pub use kernels::{Kernels, State, Status};
 pub use lock::{KernelLock, Locked, Part};
 pub use machine::{Machine, Options, Origin, Outcome};
@@ -67,7 +98,6 @@ pub use program::note;
 pub use qemu::accel::Accel;
 pub use qemu::program::find as find_qemu;
 pub use tools::TOOLS;
-pub use trouble::{Trouble, trouble};
 
 /// Acts as a guest's `/init` or as QEMU's launcher if this process was started as such, and then does not return;
 /// otherwise does nothing.

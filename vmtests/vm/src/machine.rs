@@ -7,11 +7,11 @@ pub use options::Options;
 pub use start::Origin;
 
 use crate::cache::Scratch;
+use crate::kernel_error::{KernelError, first_kernel_error};
 use crate::process::Stream;
 use crate::proto::{Exit, Hello, Run};
 use crate::qemu::accel::Accel;
 use crate::session::Lost;
-use crate::trouble::{Trouble, trouble};
 use crate::{Error, Result};
 use maker::Booted;
 use std::path::Path;
@@ -42,8 +42,8 @@ pub struct Machine {
 pub struct Outcome {
     /// How the program ended, and what the kernel logged meanwhile.
     pub exit: Exit,
-    /// The first sign of trouble in that log or on the console; it is a failure, whatever the exit status.
-    pub trouble: Option<Trouble>,
+    /// The first error in that log or on the console; it is a failure, whatever the exit status.
+    pub kernel_error: Option<KernelError>,
 }
 
 impl Machine {
@@ -64,8 +64,9 @@ impl Machine {
         let deadline = Duration::from_millis(run.deadline_ms) + self.grace * self.slow;
         match self.guest.session.run(run, deadline, output) {
             Ok(exit) => {
-                let trouble = trouble(&exit.kernel_log).or_else(|| trouble(&self.console()));
-                Ok(Outcome { exit, trouble })
+                let kernel_error = first_kernel_error(&exit.kernel_log)
+                    .or_else(|| first_kernel_error(&self.console()));
+                Ok(Outcome { exit, kernel_error })
             }
             Err(lost) => {
                 let program = run.argv.first().cloned().unwrap_or_default();
@@ -110,7 +111,7 @@ fn explain(mut e: Error, scratch: &Scratch) -> Error {
         e.reason += &format!(". QEMU says: {}", said.trim());
     }
     let console = console(scratch);
-    if let Some(found) = trouble(&console) {
+    if let Some(found) = first_kernel_error(&console) {
         e.reason += &format!(". Kernel {}: {}", found.kind, found.line);
     }
     e.remedy += &attachment("console", &console);

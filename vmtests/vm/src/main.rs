@@ -10,7 +10,7 @@ use weir_vm::cli;
 #[command(name = "weir-vm", version, after_help = cli::EXIT_CODES, arg_required_else_help = true)]
 struct Arguments {
     #[command(flatten)]
-    place: cli::Place,
+    cache: cli::CacheArgs,
 
     #[command(subcommand)]
     command: cli::Command,
@@ -18,5 +18,5 @@ struct Arguments {
 
 fn main() -> ExitCode {
     weir_vm::play_another_part_if_asked();
-    cli::run(|arguments: &Arguments| arguments.command.run(&arguments.place.open()?))
+    cli::run(|arguments: &Arguments| arguments.command.run(&arguments.cache.open()?))
 }

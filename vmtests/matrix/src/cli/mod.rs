@@ -6,7 +6,7 @@ mod report;
 use clap::{Parser, Subcommand};
 use std::path::Path;
 use std::process::ExitCode;
-use weir_vm::cli::{EXIT_CODES, Place};
+use weir_vm::cli::{CacheArgs, EXIT_CODES};
 use weir_vm::program::{self, Program};
 use weir_vm::{Cache, Payload, Result, note, variable};
 
@@ -33,7 +33,7 @@ At the prompt a line is a program and its arguments; quotes keep words together.
 #[command(mut_subcommand("boot", |boot| boot.after_help(BOOT)))]
 struct Arguments {
     #[command(flatten)]
-    place: Place,
+    cache: CacheArgs,
 
     #[command(subcommand)]
     command: Command,
@@ -52,8 +52,8 @@ enum Command {
 pub fn run() -> ExitCode {
     program::set(PROGRAM);
     weir_vm::cli::run(|arguments: &Arguments| match &arguments.command {
-        Command::Machines(command) => command.run(&arguments.place.open()?),
-        Command::Matrix(a) => matrix::run(&arguments.place.open()?, a),
+        Command::Machines(command) => command.run(&arguments.cache.open()?),
+        Command::Matrix(a) => matrix::run(&arguments.cache.open()?, a),
         Command::Report(a) => report::run(a),
     })
 }

@@ -4,7 +4,7 @@ use crate::own::Own;
 use crate::program::note;
 use crate::proto::{Ending, Run};
 use crate::{Cache, Error, Kernel, Kernels, Machine, Options, Origin, Outcome, Payload};
-use crate::{Result, Stream, Trouble};
+use crate::{KernelError, Result, Stream};
 use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::{SigSet, Signal, raise};
 use std::ffi::OsString;
@@ -174,7 +174,7 @@ pub(super) fn pass_on(stream: Stream, bytes: &[u8]) {
     };
 }
 
-/// Prints kernel trouble and returns the exit status; a kernel in trouble turns success into failure.
+/// Prints an error of the kernel and returns the exit status; such an error turns success into failure.
 pub(super) fn report(outcome: &Outcome) -> u8 {
     let status = match outcome.exit.ending {
         // The exit status of a process has eight bits.
@@ -185,11 +185,13 @@ pub(super) fn report(outcome: &Outcome) -> u8 {
             TIMED_OUT
         }
     };
-    match &outcome.trouble {
+    match &outcome.kernel_error {
         None => status,
-        Some(trouble) => {
-            let (log, Trouble { kind, line }) = (&outcome.exit.kernel_log, trouble);
-            note(&format!("the kernel is in trouble ({kind}): {line}\n{log}"));
+        Some(error) => {
+            let (log, KernelError { kind, line }) = (&outcome.exit.kernel_log, error);
+            note(&format!(
+                "the kernel reports an error ({kind}): {line}\n{log}"
+            ));
             status.max(code::CASES)
         }
     }

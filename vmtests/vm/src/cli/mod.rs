@@ -64,14 +64,14 @@ impl Command {
 
 /// The option that names the cache directory.
 #[derive(clap::Args)]
-pub struct Place {
+pub struct CacheArgs {
     /// The directory for packages, kernels and saved states
     /// [default: $VMTESTS_CACHE, else vmtests in Cargo's target directory]
     #[arg(long, global = true, value_name = "DIR")]
     cache: Option<PathBuf>,
 }
 
-impl Place {
+impl CacheArgs {
     /// Opens the cache.
     pub fn open(&self) -> Result<Cache> {
         Cache::open(self.cache.clone())

@@ -2,6 +2,7 @@
 use super::{CONSOLE, Options, STDERR, attachment, explain};
 use crate::cache::Scratch;
 use crate::initramfs::Initramfs;
+use crate::kernel_error::first_kernel_error;
 use crate::payload::fingerprint;
 use crate::program::renamed;
 use crate::proto::Hello;
@@ -11,7 +12,6 @@ use crate::qemu::line::{Boot, Hardware, Memory, fixed, line, parameters};
 use crate::qemu::qmp::Qmp;
 use crate::session::{Lost, Session};
 use crate::state::{self, Saved};
-use crate::trouble::trouble;
 use crate::{At, Cache, Error, Kernel, Result};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -116,7 +116,7 @@ impl<'a> Maker<'a> {
         Booted::of(qemu, scratch, attempt)
     }
 
-    /// Boots a machine, and fails if its kernel reported trouble meanwhile.
+    /// Boots a machine, and fails if its kernel reported an error meanwhile.
     pub(super) fn cold(
         &self,
         memory: Memory<'_>,
@@ -145,7 +145,7 @@ impl<'a> Maker<'a> {
             };
             let hello = session.sync(deadline).map_err(lost)?;
             let log = session.dmesg(deadline).map_err(lost)?;
-            if let Some(found) = trouble(&log) {
+            if let Some(found) = first_kernel_error(&log) {
                 let reason = format!("{} while it booted: {}", found.kind, found.line);
                 let remedy = "A kernel that complains before any test is not one to test on";
                 let remedy = format!("{remedy}{}", attachment("dmesg", &log));

@@ -19,13 +19,13 @@ const SPARE_MIB: u64 = 256;
 /// How a machine was created.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
-    /// Booted, because its state is not to be or could not be saved; the reason.
+    /// Booted: its state was not saved, for this reason.
     Cold(String),
     /// Restored from a saved state.
     Restored,
     /// Restored from a state that was just saved.
     Saved,
-    /// Restored from a state that was just saved because the existing one was unusable; the reason.
+    /// Restored from a state that was just saved, because the existing one was unusable for this reason.
     Renewed(String),
 }
 

@@ -1,4 +1,4 @@
-//! Guests that die, hang, report trouble, or never start.
+//! Guests that die, hang, report an error, or never start.
 use super::*;
 use std::time::{Duration, Instant};
 
@@ -26,13 +26,13 @@ fn a_panic_is_an_error_with_the_console() {
 }
 
 #[test]
-fn a_warning_is_trouble_though_the_program_is_happy() {
+fn a_warning_is_an_error_though_the_program_is_happy() {
     let Some(mut m) = start() else { return };
     let script = sh("echo '------------[ cut here ]------------' >/dev/kmsg");
     let outcome = m.run(&script, &mut |_, _| {}).unwrap();
     assert_eq!(outcome.exit.ending, Ending::Status(0));
-    assert_eq!(outcome.trouble.unwrap().kind, "warning");
-    // The trouble belongs to that program, not to the next one.
+    assert_eq!(outcome.kernel_error.unwrap().kind, "warning");
+    // The error belongs to that program, not to the next one.
     assert_eq!(run(&mut m, &sh("exit 0")).0, Ending::Status(0));
 }
 

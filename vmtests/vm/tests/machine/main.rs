@@ -111,7 +111,7 @@ fn run(machine: &mut Machine, run: &Run) -> (Ending, String, String) {
             Stream::Err => err.extend_from_slice(bytes),
         })
         .unwrap();
-    assert_eq!(outcome.trouble, None);
+    assert_eq!(outcome.kernel_error, None);
     let text = |bytes| String::from_utf8(bytes).unwrap();
     (outcome.exit.ending, text(out), text(err))
 }

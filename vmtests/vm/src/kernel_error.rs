@@ -27,21 +27,21 @@ const SIGNS: &[(&str, &str)] = &[
     ("the agent gave up", "agent"),
 ];
 
-/// A line of a kernel's log that reports trouble.
+/// A line of a kernel's log that reports an error.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Trouble {
+pub struct KernelError {
     /// One word: `panic`, `oops`, `bug`, `lockup`, `hung task`, `warning`, `trace`, `out of memory`, `agent`.
     pub kind: &'static str,
     /// The line.
     pub line: String,
 }
 
-/// Finds the first trouble in a console log or in `dmesg`.
-pub fn trouble(log: &str) -> Option<Trouble> {
+/// Finds the first error in a console log or in `dmesg`.
+pub fn first_kernel_error(log: &str) -> Option<KernelError> {
     log.lines().find_map(|line| {
         let (_, kind) = SIGNS.iter().find(|(sign, _)| line.contains(sign))?;
         let line = line.trim().to_owned();
-        Some(Trouble { kind, line })
+        Some(KernelError { kind, line })
     })
 }
 
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn trouble_is_seen() {
+    fn errors_are_found() {
         for (line, kind) in [
             (
                 "[    3.1] Kernel panic - not syncing: Attempted to kill init! exitcode=0x00000100",
@@ -102,19 +102,20 @@ mod tests {
             ),
             ("weir-vm: the agent gave up: no port", "agent"),
         ] {
-            let found = trouble(&format!("[    0.0] fine\n{line}\r\n[    9.0] later")).expect(line);
+            let found = first_kernel_error(&format!("[    0.0] fine\n{line}\r\n[    9.0] later"))
+                .expect(line);
             assert_eq!((found.kind, found.line.as_str()), (kind, line));
         }
     }
 
     #[test]
-    fn what_a_healthy_kernel_prints_is_no_trouble() {
+    fn what_a_healthy_kernel_prints_is_no_error() {
         let log = "[    0.1] Spectre V2 : WARNING: Unprivileged eBPF is enabled with eIBRS on\n\
              [    0.2] clocksource: timekeeping watchdog on CPU0: Marking clocksource 'tsc' as unstable\n\
              [    0.3] nf_conntrack: default automatic helper assignment has been turned off\n\
              [    0.4] debug: unmapping init memory\n\
              [    0.5] traps: test[42] general protection fault ip:55 sp:7f error:0\n\
              [    0.6] test[43]: segfault at 0 ip 0000000000000000 sp 00007ffd error 14\n";
-        assert_eq!(trouble(log), None);
+        assert_eq!(first_kernel_error(log), None);
     }
 }
