@@ -13,6 +13,20 @@
 //! ```
 //!
 //! No module imports one below it in this list. Nothing here decides what is done for a pod, and nothing changes the node.
+//!
+//! The types that most callers need: [`settings::Resolved`], the effective settings; [`journal::Journal`], which records events;
+//! [`pods::Pods`], the pods of the node; [`sandboxes::Held`], the network namespace of a pod.
+//!
+//! ```
+//! use std::collections::BTreeMap;
+//! use weir_core::settings::{Origin, resolve};
+//!
+//! let environment = |name: &str| (name == "AMBIENT_ENABLED").then(|| "true".into());
+//! let settings = resolve(&BTreeMap::new(), &environment);
+//! assert!(settings.bool("AMBIENT_ENABLED"));
+//! let from_environment = settings.iter().filter(|s| matches!(s.origin, Origin::Env(_)));
+//! assert_eq!(from_environment.count(), 1, "all others have their defaults");
+//! ```
 #![forbid(unsafe_code)]
 
 pub mod api;

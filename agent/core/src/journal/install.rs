@@ -115,7 +115,7 @@ impl Event {
                 let (level, after) = match retry {
                     Some(Retry { repeated, .. }) => (
                         if *repeated { Debug } else { Error },
-                        "what is on the node stays, and it is tried again",
+                        "what is on the node stays, and it is retried",
                     ),
                     None => (Error, "what is on the node stays as it is"),
                 };

@@ -124,7 +124,7 @@ impl Journal {
     }
 
     fn sinks(&self) -> MutexGuard<'_, Vec<Arc<dyn Sink>>> {
-        // Nothing in here panics half-way.
+        // No holder of the lock panics in the middle of a change.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

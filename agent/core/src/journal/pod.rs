@@ -286,7 +286,7 @@ impl Event {
             Self::Repaired(healed) => healed.about("pod_repaired", "redirected as it asks"),
             Self::Contention(contention) => contention.about("pod_contention"),
             Self::NotVerified { pod, why } => {
-                let does = format!("cannot be verified: {why}; it is tried again");
+                let does = format!("cannot be verified: {why}; it is retried");
                 About::of_pod(Warn, "pod_not_verified", pod, does, None)
             }
             Self::Unasked { found, is_new } => {

@@ -40,7 +40,7 @@ impl Ring {
     }
 
     fn recent(&self) -> MutexGuard<'_, Recent> {
-        // Nothing in here panics half-way.
+        // No holder of the lock panics in the middle of a change.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -132,7 +132,7 @@ impl Event {
                 About::new(Warn, "socket_lost", text)
             }
             Self::SocketNotBound { .. } => {
-                let text = format!("{}; it is tried again", failure());
+                let text = format!("{}; it is retried", failure());
                 About::new(Warn, "socket_not_bound", text)
             }
             Self::SocketMissing { socket, .. } => {

@@ -7,9 +7,9 @@ mod rest;
 mod seen;
 pub mod selector;
 mod store;
-mod trouble;
 mod view;
 pub mod watch;
+mod watch_error;
 
 pub use store::{NamespaceView, Pods, Writer};
 pub use view::{InitStatus, PodView, REDIRECTION, Terminated};

@@ -5,7 +5,7 @@
 //! these leads to a paginated list.
 
 use super::seen::{SeenNamespace, SeenPod, Watched};
-use super::trouble::Trouble;
+use super::watch_error::WatchError;
 use super::{Pods, Writer};
 use crate::api::access::Access;
 use crate::api::connection::Connection;
@@ -175,12 +175,12 @@ impl<K: Watched> Course<'_, K> {
                     Either::Right(_) => Next::Asked,
                 }
             };
-            let trouble = match next {
+            let failure = match next {
                 Next::Event(Some(Ok(event))) => match self.event(event) {
                     Ok(()) => continue,
-                    Err(trouble) => trouble,
+                    Err(failure) => failure,
                 },
-                Next::Event(Some(Err(e))) => Trouble::of(&e),
+                Next::Event(Some(Err(e))) => WatchError::of(&e),
                 // After a failure that did not end the watch, the server answers again.
                 Next::Asked => {
                     if self.complete && asked.borrow().is_none() {
@@ -191,32 +191,34 @@ impl<K: Watched> Course<'_, K> {
                 // It may be answered yet: the connection has a longer time limit.
                 Next::Late if self.complete => {
                     let why = format!("the next watch is not answered within {CONFIRMED:?}");
-                    self.fails(&Trouble::new(Kind::Slow, why));
+                    self.fails(&WatchError::new(Kind::Slow, why));
                     continue;
                 }
-                Next::Late => Trouble::refusal(Kind::Slow, format!("no list within {STREAMED:?}")),
+                Next::Late => {
+                    WatchError::refusal(Kind::Slow, format!("no list within {STREAMED:?}"))
+                }
                 Next::Event(None) => return,
             };
             let listing = !self.complete;
-            if self.streaming && listing && trouble.refusal {
+            if self.streaming && listing && failure.refusal {
                 self.streaming = false;
-                let (of, why) = (self.of.clone(), trouble.to_string());
+                let (of, why) = (self.of.clone(), failure.to_string());
                 self.watch.journal.record(Told::Paged { of, why });
                 return;
             }
-            self.fails(&trouble);
+            self.fails(&failure);
             let pause = self.backoff.pause(Instant::now());
             tokio::time::sleep(pause.max(self.connection.held())).await;
-            if listing || trouble.needs_list() {
+            if listing || failure.needs_list() {
                 return;
             }
         }
     }
 
-    fn event(&mut self, event: Event<K>) -> Result<(), Trouble> {
+    fn event(&mut self, event: Event<K>) -> Result<(), WatchError> {
         if let Event::InitApply(object) | Event::Apply(object) | Event::Delete(object) = &event {
             let checked = object.check();
-            checked.map_err(|why| Trouble::refusal(Kind::Garbage, why))?;
+            checked.map_err(|why| WatchError::refusal(Kind::Garbage, why))?;
         }
         let watch = self.watch;
         let mut applied = Ok(());
@@ -244,7 +246,10 @@ impl<K: Watched> Course<'_, K> {
             self.works();
         } else if self.streaming && self.lists > 1 {
             // kube's watcher would restart the list immediately, endlessly.
-            return Err(Trouble::refusal(Kind::Slow, "its list ends before its end"));
+            return Err(WatchError::refusal(
+                Kind::Slow,
+                "its list ends before its end",
+            ));
         }
         Ok(())
     }
@@ -265,13 +270,13 @@ impl<K: Watched> Course<'_, K> {
         });
     }
 
-    fn fails(&mut self, trouble: &Trouble) {
+    fn fails(&mut self, failure: &WatchError) {
         self.watch.journal.record(Told::Fails {
             of: self.of.clone(),
             known: K::known(&self.watch.pods),
-            kind: trouble.kind,
-            why: trouble.to_string(),
-            repeated: self.failing.replace(trouble.kind) == Some(trouble.kind),
+            kind: failure.kind,
+            why: failure.to_string(),
+            repeated: self.failing.replace(failure.kind) == Some(failure.kind),
         });
     }
 }

@@ -22,7 +22,7 @@ pub mod place;
 pub use cgroup::is_of_pod;
 
 use nix::errno::Errno;
-use place::{Folder, Identity, Place, Processes, Scan, has_addresses, not_nested, owns};
+use place::{Folder, FoundNetns, Identity, Processes, Scan, has_addresses, not_nested, owns};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use std::net::IpAddr;
@@ -47,7 +47,7 @@ enum Source {
     /// The container runtime; with the path at which this process sees the namespace.
     Runtime(PathBuf),
     /// A process of the pod that lives in it, and that process's `/proc` directory if it can be held open.
-    Process(Place, Option<Folder>),
+    Process(FoundNetns, Option<Folder>),
 }
 
 /// The network namespace of a pod, held open.

@@ -80,7 +80,7 @@ pub struct Processes {
 
 /// A namespace, and a process that lives in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct FoundNetns {
     id: NetnsId,
     pid: u32,
     /// When the process started, in ticks since boot.
@@ -108,7 +108,7 @@ impl Folder {
 #[derive(Debug, Default)]
 pub struct Scan {
     /// The oldest process by UID of the pod and namespace.
-    oldest: BTreeMap<(String, NetnsId), Place>,
+    oldest: BTreeMap<(String, NetnsId), FoundNetns>,
     /// All namespaces, whether of pods or not.
     seen: BTreeSet<NetnsId>,
     /// Number of processes whose namespace cannot be read for lack of permission, by the UID of the pod that their control
@@ -130,12 +130,12 @@ impl Processes {
     }
 
     /// Returns true if the place is unchanged: the process lives, in that namespace, and belongs to the pod.
-    pub fn is_there(&self, place: &Place, pod: &Identity) -> bool {
+    pub fn is_there(&self, place: &FoundNetns, pod: &Identity) -> bool {
         self.is_still(place, pod).unwrap_or(false)
     }
 
     /// As [`Processes::is_there`]; an error if that cannot be determined.
-    fn is_still(&self, place: &Place, pod: &Identity) -> io::Result<bool> {
+    fn is_still(&self, place: &FoundNetns, pod: &Identity) -> io::Result<bool> {
         let uid = self.pod_of(place.pid)?;
         if !uid.is_some_and(|uid| pod.is_called(&uid)) {
             return Ok(false);
@@ -150,7 +150,7 @@ impl Processes {
 
     /// Opens the `/proc` directory of the process, a cheaper check than [`Processes::is_there`]. `None` if it cannot be opened
     /// or is now that of another process.
-    pub(super) fn folder(&self, place: &Place) -> Option<Folder> {
+    pub(super) fn folder(&self, place: &FoundNetns) -> Option<Folder> {
         let file = fs::OpenOptions::new()
             .read(true)
             .custom_flags((OFlag::O_PATH | OFlag::O_DIRECTORY).bits())
@@ -167,7 +167,7 @@ impl Processes {
     /// # Errors
     /// The process is gone, lives in another namespace, or does not belong to the pod; the namespace is the host's, or
     /// was created inside the pod; or one of these cannot be determined.
-    pub fn open(&self, place: &Place, pod: &Identity) -> Result<Sandbox, Refusal> {
+    pub fn open(&self, place: &FoundNetns, pod: &Identity) -> Result<Sandbox, Refusal> {
         let gone = || Refusal::Other(format!("process {} is not of the pod any more", place.pid));
         let netns = Netns::open(&self.link(place.pid)).map_err(|e| match e.is_not_found() {
             true => gone(),
@@ -243,7 +243,7 @@ impl Processes {
     ///
     /// # Errors
     /// No namespace is certainly the pod's, or several are; the text names the condition that does not hold.
-    pub fn find(&self, scan: &Scan, pod: &Identity) -> Result<Place, String> {
+    pub fn find(&self, scan: &Scan, pod: &Identity) -> Result<FoundNetns, String> {
         let (mut found, mut other, mut looked_at) = (Vec::new(), None, 0);
         let mut unexamined = None;
         for place in scan.of(pod) {
@@ -341,7 +341,7 @@ impl Processes {
         }
     }
 
-    fn look(&self, pid: u32) -> io::Result<Place> {
+    fn look(&self, pid: u32) -> io::Result<FoundNetns> {
         let meta = fs::metadata(self.link(pid))?;
         if meta.is_dir() {
             // Where access is denied, Linux 5.10 follows the link to the directory that contains it.
@@ -353,7 +353,7 @@ impl Processes {
         };
         let started = start_time(&self.read(pid, "stat")?);
         let started = started.ok_or(ErrorKind::InvalidData)?;
-        Ok(Place { id, pid, started })
+        Ok(FoundNetns { id, pid, started })
     }
 
     /// Returns the UID of the pod to which a process belongs; `None` if it belongs to none, has ended, or access is denied.
@@ -381,7 +381,7 @@ pub(super) fn list(dir: &Path) -> Result<Vec<DirEntry>, String> {
 }
 
 impl Scan {
-    fn add(&mut self, place: Place, uid: Option<String>) {
+    fn add(&mut self, place: FoundNetns, uid: Option<String>) {
         self.seen.insert(place.id);
         let Some(uid) = uid else {
             return;
@@ -393,7 +393,7 @@ impl Scan {
     }
 
     /// Returns the places of processes of this pod.
-    fn of(&self, pod: &Identity) -> impl Iterator<Item = Place> {
+    fn of(&self, pod: &Identity) -> impl Iterator<Item = FoundNetns> {
         let all = self.oldest.iter();
         all.filter(|((uid, _), _)| pod.is_called(uid))
             .map(|(_, place)| *place)

@@ -30,7 +30,7 @@ impl Event {
             Self::Healed(healed) => healed.about("ambient_healed", "captured as it should be"),
             Self::Contention(contention) => contention.about("ambient_contention"),
             Self::NotAnnotated { pod, why } => {
-                let does = format!("cannot be annotated: {why}; it is tried again");
+                let does = format!("cannot be annotated: {why}; it is retried");
                 About::of_pod(Warn, "ambient_not_annotated", pod, does, None)
             }
             Self::AddressesAbsent { pod, absent } => {
@@ -74,7 +74,7 @@ impl Event {
             } => of_host(*purpose, failure.as_deref(), healed.as_deref()),
             Self::NotShared { why } => {
                 let text =
-                    format!("cannot say in {why} whether a proxy is ready; it is tried again");
+                    format!("cannot say in {why} whether a proxy is ready; it is retried");
                 About::new(Warn, "ambient_config_not_written", text)
             }
             Self::RoutingReports { failure } => of_routing(failure.as_deref()),
@@ -92,7 +92,7 @@ impl Event {
             }
             Self::NodeNotCleaned { why } => {
                 let text = format!(
-                    "what an agent in ambient mode left at the node may be in force still: {why}; it is tried again, as weir \
+                    "what an agent in ambient mode left at the node may be in force still: {why}; it is retried, as weir \
                      uninstall does"
                 );
                 About::new(Warn, "ambient_node_not_cleaned", text)
@@ -118,7 +118,7 @@ fn of_host(purpose: Purpose, failure: Option<&str>, healed: Option<&str>) -> Abo
     };
     match (failure, healed) {
         (Some(why), _) => {
-            let text = format!("{fails}: {why}; it is tried again");
+            let text = format!("{fails}: {why}; it is retried");
             About::new(Level::Error, "ambient_host", text)
         }
         (None, Some(change)) => {
@@ -233,7 +233,7 @@ fn turned(pod: &PodRef, from: Option<State>, to: Option<State>, why: Option<&str
     };
     let does = match to {
         Some(State::Failed) => {
-            format!("cannot be enrolled in ambient mode{why}; it is tried again")
+            format!("cannot be enrolled in ambient mode{why}; it is retried")
         }
         Some(State::Conflict) => {
             format!("is enrolled in ambient mode, and not surely redirected{why}")

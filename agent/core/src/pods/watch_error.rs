@@ -28,7 +28,7 @@ impl Kind {
 
 /// A failure of a watch.
 #[derive(Debug)]
-pub(super) struct Trouble {
+pub(super) struct WatchError {
     pub(super) kind: Kind,
     cause: String,
     /// The server understood the request but does not support or allow it in this form.
@@ -37,7 +37,7 @@ pub(super) struct Trouble {
     stale: bool,
 }
 
-impl Trouble {
+impl WatchError {
     pub(super) fn new(kind: Kind, cause: impl Into<String>) -> Self {
         Self {
             kind,
@@ -104,11 +104,11 @@ impl Trouble {
             _ => Kind::Refused,
         };
         let shown: String = message.chars().take(200).collect();
-        let mut trouble = Self::new(kind, format!("status {code}: {shown}"));
+        let mut failure = Self::new(kind, format!("status {code}: {shown}"));
         // 408, 429, 503 and 504 ask to retry later.
-        trouble.refusal = kind == Kind::Refused && !matches!(code, 408 | 429 | 503 | 504);
-        trouble.stale = trouble.refusal && code < 500;
-        trouble
+        failure.refusal = kind == Kind::Refused && !matches!(code, 408 | 429 | 503 | 504);
+        failure.stale = failure.refusal && code < 500;
+        failure
     }
 
     /// Returns true if this watch cannot deliver the missed events, so that a new list is needed.
@@ -157,7 +157,7 @@ fn chain(error: &Client) -> String {
 }
 
 /// The cause and the remedy.
-impl fmt::Display for Trouble {
+impl fmt::Display for WatchError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}; {}", self.cause, self.kind.remedy())
     }
@@ -168,9 +168,9 @@ mod tests {
     use super::*;
     use kube::core::Status;
 
-    fn status(code: u16) -> Trouble {
+    fn status(code: u16) -> WatchError {
         let status = Status::failure("the server says so", "Reason").with_code(code);
-        Trouble::of(&Error::WatchError(status.boxed()))
+        WatchError::of(&Error::WatchError(status.boxed()))
     }
 
     #[test]
@@ -185,12 +185,12 @@ mod tests {
             (500, Kind::Refused, true, false),
             (503, Kind::Refused, false, false),
         ] {
-            let trouble = status(code);
-            let seen = (trouble.kind, trouble.refusal, trouble.needs_list());
+            let failure = status(code);
+            let seen = (failure.kind, failure.refusal, failure.needs_list());
             assert_eq!(seen, (kind, refusal, list), "{code}");
             assert!(
-                trouble.to_string().contains("the server says so"),
-                "{trouble}"
+                failure.to_string().contains("the server says so"),
+                "{failure}"
             );
         }
     }
@@ -199,19 +199,19 @@ mod tests {
     fn what_is_too_much_is_garbage() {
         let limit = std::io::Error::new(std::io::ErrorKind::InvalidData, "more than 3 bytes");
         let nested = std::io::Error::other(Client::ReadEvents(limit));
-        let trouble = Trouble::of(&Error::WatchFailed(Client::ReadEvents(nested)));
-        assert_eq!(trouble.kind, Kind::Garbage);
+        let failure = WatchError::of(&Error::WatchFailed(Client::ReadEvents(nested)));
+        assert_eq!(failure.kind, Kind::Garbage);
         let object: Status = serde_json::from_str("{\"type\": \"ADDED\"}").unwrap();
-        let trouble = Trouble::of(&Error::WatchFailed(Client::Api(object.boxed())));
-        assert!(trouble.kind == Kind::Garbage && trouble.refusal && trouble.needs_list());
+        let failure = WatchError::of(&Error::WatchFailed(Client::Api(object.boxed())));
+        assert!(failure.kind == Kind::Garbage && failure.refusal && failure.needs_list());
         let reset = std::io::Error::from(std::io::ErrorKind::ConnectionReset);
-        let trouble = Trouble::of(&Error::WatchFailed(Client::ReadEvents(reset)));
+        let failure = WatchError::of(&Error::WatchFailed(Client::ReadEvents(reset)));
         assert_eq!(
-            (trouble.kind, trouble.needs_list()),
+            (failure.kind, failure.needs_list()),
             (Kind::Unreachable, false)
         );
         let tls = Client::Service(Box::new(Unanswered::Tls("bad certificate".into())));
-        let trouble = Trouble::of(&Error::InitialListFailed(tls));
-        assert!(trouble.kind == Kind::Tls && trouble.to_string().contains("bad certificate"));
+        let failure = WatchError::of(&Error::InitialListFailed(tls));
+        assert!(failure.kind == Kind::Tls && failure.to_string().contains("bad certificate"));
     }
 }
