@@ -49,7 +49,7 @@ pub(super) fn pack(mut parts: Vec<Part>, secrets: &Secrets) -> io::Result<Bundle
     let manifest = json!({
         "weir": env!("CARGO_PKG_VERSION"),
         "made": timestamp(now),
-        "leftOut": "all values of configurations whose keys are unknown, lines of others in logs, tokens, passwords, private keys, and the contents of kubeconfigs; \"(left out)\" stands where one was",
+        "leftOut": "values of unknown keys in configurations, log lines of other programs, tokens, passwords, private keys, and the contents of kubeconfigs; \"(left out)\" stands where one was",
         "files": listed,
     });
     files.insert(
@@ -73,7 +73,7 @@ pub(super) fn pack(mut parts: Vec<Part>, secrets: &Secrets) -> io::Result<Bundle
 fn missing(name: &str, why: &str) -> String {
     match name.ends_with(".json") {
         true => format!("{:#}\n", json!({ "couldNotBeHad": why })),
-        false => format!("could not be had: {why}\n"),
+        false => format!("not available: {why}\n"),
     }
 }
 
@@ -82,7 +82,10 @@ fn shortened(mut text: String) -> String {
         let length = text.len();
         let end = (0..=LIMIT).rev().find(|n| text.is_char_boundary(*n));
         text.truncate(end.unwrap_or(0));
-        let _ = write!(text, "\n(cut here: {length} bytes are more than {LIMIT})\n");
+        let _ = write!(
+            text,
+            "\n(truncated: {length} bytes exceed the limit of {LIMIT})\n"
+        );
     }
     text
 }

@@ -102,9 +102,7 @@ pub(super) fn known(text: &str) -> Result<String, String> {
     let json = Json::parse(text).ok();
     match json.filter(|json| matches!(json, Json::Object(_))) {
         Some(json) => Ok(of(Form::Parts, json).pretty()),
-        None => {
-            Err("it is no JSON object, so nothing in it is known; its contents are left out".into())
-        }
+        None => Err("it is not a JSON object; its contents are left out".into()),
     }
 }
 
@@ -171,7 +169,7 @@ mod tests {
         assert_eq!(json["mtu"], 1500);
     }
 
-    /// A secret under a key that is known is no less secret.
+    /// A known key may have a secret as its value.
     #[test]
     fn a_value_that_has_not_the_form_of_its_key_is_left_out() {
         let secret = "hunter2:S3cr3t-4f9d8e7a6b5c4d3e2f1a/x";

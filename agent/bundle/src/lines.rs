@@ -1,4 +1,7 @@
-//! The known content of lines of weir's logs: a file may contain lines of other programs.
+//! The known content of lines of weir's logs.
+//!
+//! Lines are parsed although weir writes them: they are read back from files and from a running agent, which may be of another
+//! version, and a file may contain lines of other programs.
 
 use super::messages;
 use serde_json::{Map, Value};
@@ -27,7 +30,7 @@ pub(super) fn known(text: &str) -> String {
         }
     }
     if left_out > 0 {
-        out += &format!("({left_out} lines that are none of weir's are left out)\n");
+        out += &format!("({left_out} lines of other programs are left out)\n");
     }
     out
 }
@@ -135,7 +138,7 @@ mod tests {
             known(&text),
             format!(
                 "(12 earlier lines are not kept)\n{plugin}\n{agent}\n{plugin}\n\
-                 (4 lines that are none of weir's are left out)\n"
+                 (4 lines of other programs are left out)\n"
             )
         );
     }

@@ -4,6 +4,9 @@
 //! alike, so only recognized content stays: the phrases of weir's messages, the kernel's error
 //! texts, and after them values of a closed format (numbers, addresses, namespaces, paths below standard
 //! directories, names of pods). Everything else is left out, including complete foreign messages.
+//!
+//! Messages are searched for phrases, and not identified by event, because they come from files and from a running agent: both may
+//! be of another version, and a log has no field for the parts of a message.
 
 use super::secrets::CUT;
 use std::net::IpAddr;
@@ -200,7 +203,7 @@ mod tests {
         let sources = joined.concat();
         let phrases: BTreeSet<&str> = PHRASES.lines().collect();
         let gone: Vec<_> = phrases.iter().filter(|p| !sources.contains(**p)).collect();
-        // One that was reworded costs a few words of a report, and no more.
+        // A reworded message only loses a few words in a report.
         assert!(
             gone.len() * 20 < phrases.len(),
             "bring phrases.txt up to date: {gone:#?}"

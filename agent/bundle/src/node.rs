@@ -50,7 +50,7 @@ pub(super) fn parts(running: &Running) -> Vec<Part> {
 fn versions() -> String {
     let first = |path: &str| match head(Path::new(path), 4 << 10) {
         Ok(text) => text.trim().to_owned(),
-        Err(why) => format!("could not be had: {why}"),
+        Err(why) => format!("not available: {why}"),
     };
     let os_release = OS_RELEASE.iter().find_map(|path| {
         let text = head(Path::new(path), 4 << 10).ok()?;
@@ -63,7 +63,7 @@ fn versions() -> String {
     });
     let os_release = os_release.unwrap_or_else(|| {
         format!(
-            "# os-release could not be had: there is none of {}\n",
+            "# os-release is not available: none of these files exists: {}\n",
             OS_RELEASE.join(", ")
         )
     });
@@ -82,7 +82,7 @@ fn versions() -> String {
 fn machine() -> String {
     let name = nix::sys::utsname::uname();
     name.map_or_else(
-        |e| format!("could not be had: {e}"),
+        |e| format!("not available: {e}"),
         |n| n.machine().to_string_lossy().into_owned(),
     )
 }
@@ -90,7 +90,7 @@ fn machine() -> String {
 /// Lists the files of the agent, without their contents.
 fn files(running: &Running) -> String {
     let remark = |path: &Path| match path.file_name().is_some_and(|n| n == KUBECONFIG) {
-        true => "  (contents are left out: there is a token in it)",
+        true => "  (contents are left out: it contains a token)",
         false => "",
     };
     let dirs = [
@@ -99,11 +99,8 @@ fn files(running: &Running) -> String {
         "WEIR_SERVICE_ACCOUNT_DIR",
     ];
     let one = |name: &str| {
-        let listed = list(&running.dir(name), remark);
-        format!(
-            "# {name}\n{}\n",
-            listed.unwrap_or_else(|why| format!("could not be had: {why}\n"))
-        )
+        let dir = running.dir(name);
+        format!("# {name}\n{}:\n{}\n", dir.display(), listed(&dir, remark))
     };
     dirs.map(one).concat()
 }
@@ -112,18 +109,20 @@ fn files(running: &Running) -> String {
 fn listing(dir: &Path) -> String {
     let remark = |path: &Path| match path.is_dir() || is_configuration(path) {
         true => "",
-        false => "  (contents are left out: it is no CNI configuration)",
+        false => "  (contents are left out: it is not a CNI configuration)",
     };
-    let one =
-        |dir: &Path| list(dir, remark).unwrap_or_else(|why| format!("could not be had: {why}\n"));
-    let mut text = one(dir);
+    let path = dir.display();
+    let mut text = format!("{path}:\n{}", listed(dir, remark));
     for (name, inner) in directories(dir) {
-        let listed = one(&inner);
-        // The first line contains the path, which may not be a plain name.
-        let lines = listed.split_once('\n').map_or("", |(_, lines)| lines);
-        text += &format!("\n{}/{name}:\n{lines}", dir.display());
+        // The name in the report: that of the file system may contain a secret.
+        text += &format!("\n{path}/{name}:\n{}", listed(&inner, remark));
     }
     text
+}
+
+/// The entries of a directory, or the reason why they are missing.
+fn listed(dir: &Path, remark: impl Fn(&Path) -> &'static str) -> String {
+    list(dir, remark).unwrap_or_else(|why| format!("not available: {why}\n"))
 }
 
 fn directories(dir: &Path) -> impl Iterator<Item = (String, PathBuf)> {
@@ -172,7 +171,8 @@ fn configurations(dir: &Path) -> Vec<Part> {
     }
     if let Some(more) = parts.len().checked_sub(FILES).filter(|more| *more > 0) {
         parts.truncate(FILES);
-        let why = format!("at most {FILES} configurations are taken; {more} more are left out");
+        let why =
+            format!("the report includes at most {FILES} configurations; {more} more are left out");
         parts.push(Part::new("cni/net.d/more.txt".to_owned(), Err(why)));
     }
     parts
@@ -187,7 +187,7 @@ fn configuration(dir: &Path, path: &Path) -> Result<String, String> {
     );
     if !real.starts_with(&dir) {
         return Err(format!(
-            "it is a link to {}, which is elsewhere",
+            "it is a link to {}, outside of the directory",
             target(&real)
         ));
     }
@@ -220,6 +220,28 @@ mod tests {
         let why = part.text.as_ref().unwrap_err();
         assert!(why.starts_with("cannot list"), "{why}");
     }
+
+    #[test]
+    fn directories_are_listed_without_unusual_names() {
+        let dir = TempDir::new();
+        let unusual = "x".repeat(100);
+        fs::create_dir(dir.file(&unusual)).unwrap();
+        dir.write(&format!("{unusual}/a.conf"), "{}");
+        let text = listing(dir.path());
+        let path = dir.path().display();
+        assert!(text.starts_with(&format!("{path}:\n")), "{text}");
+        let (_, inner) = text.split_once(&format!("\n{path}/file-0:\n")).unwrap();
+        assert!(
+            inner.ends_with(" a.conf\n") && !text.contains(&unusual),
+            "{text}"
+        );
+        let missing = listed(&dir.file("missing"), |_| "");
+        assert!(
+            missing.starts_with("not available: cannot list "),
+            "{missing}"
+        );
+    }
+
     #[test]
     fn what_is_left_out_is_told() {
         let dir = TempDir::new();

@@ -42,7 +42,7 @@ fn of_pods(pods: &[Asking]) -> Vec<Part> {
         true => Ok(Scan::default()),
         false => processes.scan(),
     };
-    let mut list = format!("# {} pods of this node ask for redirection\n", pods.len());
+    let mut list = format!("# {} pods of this node request redirection\n", pods.len());
     let mut parts = Vec::new();
     for pod in pods.iter().take(PODS) {
         let found = scan.as_ref().map_err(Clone::clone);
@@ -62,7 +62,7 @@ fn of_pods(pods: &[Asking]) -> Vec<Part> {
         }
     }
     if let Some(more) = pods.len().checked_sub(PODS).filter(|n| *n > 0) {
-        list += &format!("{more} more are not looked at\n");
+        list += &format!("{more} more are not examined\n");
     }
     parts.push(Part::new("rules/pods.txt", Ok(list)));
     parts
@@ -96,7 +96,7 @@ fn text(netns: &Netns) -> Result<String, String> {
     for (title, rules) in engines {
         match rules {
             Ok(rules) => text += &format!("\n# {title}\n{rules}"),
-            Err(why) => text += &format!("\n# {title}\n# could not be had: {why}\n"),
+            Err(why) => text += &format!("\n# {title}\n# not available: {why}\n"),
         }
     }
     Ok(text)

@@ -35,7 +35,7 @@ impl Running {
         let asked = get(&socket, report::SETTINGS).and_then(|text| {
             let answer = serde_json::from_str::<Value>(&text).ok();
             let list = answer.filter(Value::is_array);
-            list.ok_or_else(|| format!("{} answers something else", socket.display()))
+            list.ok_or_else(|| format!("the answer of {} is not a JSON array", socket.display()))
         });
         let (mut settings, silent) = match asked {
             Ok(settings) => (settings, None),
@@ -69,7 +69,7 @@ impl Running {
         let source = match &self.silent {
             None => "those of the running agent".to_owned(),
             Some(why) => format!(
-                "those that an agent with the flags and the environment of this command would have; no running agent \
+                "computed from the flags and the environment of this command; no running agent \
                  could be asked: {why}"
             ),
         };
@@ -99,7 +99,8 @@ impl Running {
     fn status(&self) -> Result<String, String> {
         let text = self.told(report::STATUS)?;
         let status = serde_json::from_str::<Value>(&text);
-        let mut status = status.map_err(|e| format!("the agent answers something else: {e}"))?;
+        let mut status =
+            status.map_err(|e| format!("the agent's answer is not the expected JSON: {e}"))?;
         known_status("", &mut status);
         Ok(format!("{status:#}\n"))
     }
@@ -108,7 +109,7 @@ impl Running {
         let told = self.told(report::LOG);
         told.map(|text| lines::known(&text)).map_err(|why| {
             format!(
-                "{why}; what an agent wrote to stdout or stderr is kept by the container runtime (kubectl logs)"
+                "{why}; the container runtime keeps the agent's stdout and stderr (kubectl logs)"
             )
         })
     }
@@ -116,7 +117,8 @@ impl Running {
     /// Returns the pods of the node that request redirection.
     pub(super) fn pods(&self) -> Result<Vec<Asking>, String> {
         let text = self.told(report::PODS)?;
-        serde_json::from_str(&text).map_err(|e| format!("the agent answers something else: {e}"))
+        serde_json::from_str(&text)
+            .map_err(|e| format!("the agent's answer is not the expected JSON: {e}"))
     }
 
     fn told(&self, path: &str) -> Result<String, String> {

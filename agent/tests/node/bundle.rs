@@ -203,14 +203,14 @@ fn everything_is_in_it_but_secrets() {
     }
     assert_eq!(left_out("node/versions.txt"), 0);
     let broken = read(&top, "cni/net.d/20-broken.conf");
-    assert!(broken.contains("it is no JSON object"), "{broken}");
+    assert!(broken.contains("it is not a JSON object"), "{broken}");
     assert_eq!(
         read(&top, "cni/net.d/pods/1.conf"),
         "{\n  \"type\": \"y\",\n  \"(left out)\": \"(left out, 1 keys)\"\n}\n"
     );
     let link = read(&top, "cni/net.d/30-link.conf");
     assert!(
-        link.starts_with("could not be had: ") && link.contains("is a link to"),
+        link.starts_with("not available: ") && link.contains("is a link to"),
         "{link}"
     );
     let unnamed = read(&top, "cni/net.d/file-3.conf");
@@ -263,7 +263,7 @@ fn everything_is_in_it_but_secrets() {
         log.contains("\"msg\":\"(left out) and (left out)\""),
         "{log}"
     );
-    assert!(log.contains("lines that are none of weir's are left out"));
+    assert!(log.contains("lines of other programs are left out"));
 
     let rules = match host {
         true => read(&top, "rules/node.txt"),
@@ -297,14 +297,14 @@ fn without_an_agent_it_says_so_and_has_the_rest() {
         "cni/plugin-log.txt: cannot read",
     ] {
         assert!(
-            text.contains(&format!("could not be had: {part}")),
+            text.contains(&format!("not available: {part}")),
             "{text}"
         );
     }
     let top = unpack(&node, &node.path("report.tar"));
     let log = read(&top, "agent/log.txt");
     assert!(
-        log.starts_with("could not be had: no running agent") && log.contains("agent.sock"),
+        log.starts_with("not available: no running agent") && log.contains("agent.sock"),
         "{log}"
     );
     let settings = read(&top, "agent/settings.txt");
@@ -406,7 +406,7 @@ fn an_ordinary_user_gets_what_there_is_for_everybody() {
     let top = unpack(&node, Path::new(&file));
     for name in ["rules/node.txt", "cni/net.d/20-broken.conf"] {
         let text = read(&top, name);
-        assert!(text.starts_with("could not be had: "), "{name}: {text}");
+        assert!(text.starts_with("not available: "), "{name}: {text}");
     }
     assert!(read(&top, "cni/net.d/10-pods.conflist").contains("calico"));
     assert!(read(&top, "preflight.txt").contains("unknown: "));

@@ -91,7 +91,7 @@ fn rules_of_a_namespace_that_is_named() {
     let out = bundle(&node, &["--netns", "/run/netns/none-of-this-name"]);
     assert_eq!(out.status.code(), Some(0), "{}", stderr(&out));
     assert!(
-        String::from_utf8_lossy(&out.stdout).contains("could not be had: rules/namespace.txt: ")
+        String::from_utf8_lossy(&out.stdout).contains("not available: rules/namespace.txt: ")
     );
 }
 
