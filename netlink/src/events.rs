@@ -43,7 +43,7 @@ impl Notifies for Netfilter {
     }
 }
 
-/// An item of the notification stream.
+/// An item of the notification stream. Exhaustive: there is nothing between a notification and its loss.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[doc(alias = "NETLINK_ADD_MEMBERSHIP")]
 pub enum Notification<E> {

@@ -11,7 +11,7 @@ const OWN: &str = "/proc/thread-self/ns/user";
 /// Maximum nesting of user namespaces (`create_user_ns()` in kernel/user_namespace.c: `level > 32`).
 const DEEPEST: u32 = 33;
 
-/// The user namespace that owns a network namespace, as seen from this thread.
+/// The user namespace that owns a network namespace, as seen from this thread. Exhaustive: these are all possible relations.
 #[derive(Debug)]
 pub enum Owner {
     /// The user namespace of this thread.

@@ -39,7 +39,8 @@ use std::borrow::Cow;
 use std::fmt;
 use weir_netfilter as engines;
 
-/// The kernel interface for which rules are compiled.
+/// The kernel interface for which rules are compiled. Exhaustive: code that does not know an engine must not compile, because
+/// rules of an ignored engine would stay in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Engine {
     /// nf_tables with owned `inet` tables. Since 5.2, which added NAT and route chains to `inet`.
@@ -127,7 +128,7 @@ impl Compiled {
     }
 }
 
-/// Rules of one engine. Tables and chains exist only when they hold a rule or are jumped to.
+/// Rules of one engine; exhaustive like [`Engine`]. Tables and chains exist only when they hold a rule or are jumped to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Rules {
     /// Owned tables, complete.

@@ -57,7 +57,7 @@ pub struct Intent {
     pub warnings: Vec<String>,
 }
 
-/// How inbound traffic reaches the proxy.
+/// How inbound traffic reaches the proxy. Exhaustive: a compiler that ignores a mode would leave traffic uncaptured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InboundMode {
     /// The destination is rewritten to the proxy's inbound port.
@@ -124,7 +124,7 @@ pub enum OutboundRanges {
     Ranges(Ranges),
 }
 
-/// Which DNS traffic goes to the proxy's DNS listener.
+/// Which DNS traffic goes to the proxy's DNS listener. Exhaustive like [`InboundMode`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Dns {
     /// No DNS traffic.

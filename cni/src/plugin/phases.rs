@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 /// A phase of the work from reading a pod to verified rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Phase {
     /// Reading the input: the pod, the addresses of its network namespace, the engine.
     Facts,

@@ -43,14 +43,14 @@ impl Phases {
     }
 }
 
-/// Returns the label of a phase. The lock has a separate metric.
+/// Returns the label of a phase. The lock has a separate metric, and [`Phase`] may get further phases.
 fn name(phase: Phase) -> Option<&'static str> {
     match phase {
         Phase::Facts => Some("facts"),
         Phase::Decide => Some("decide"),
         Phase::Apply => Some("apply"),
         Phase::Verify => Some("verify"),
-        Phase::LockWait => None,
+        _ => None,
     }
 }
 
