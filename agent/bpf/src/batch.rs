@@ -241,7 +241,7 @@ fn write_all(
 mod tests {
     use super::*;
 
-    /// A stock of this many entries that is filled up in each pause; what was written.
+    /// Writes `count` entries to a map whose preallocated stock of `stock` entries is refilled in each pause. Returns how many were written.
     fn written(count: usize, stock: usize) -> Result<usize, (usize, i32)> {
         let entries = vec![(vec![0], vec![0]); count];
         let mut all = 0;

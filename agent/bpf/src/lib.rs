@@ -4,6 +4,30 @@
 //! long as a descriptor, a pin or a loaded program does; a [`Link`], and with it the attachment, as long as a
 //! descriptor or a pin does. When the interface of a link is deleted, the link remains and has no effect.
 //!
+//! [`ProgramSpec`] describes a program, and [`MapSpec`] a map; [`Anchor`] is a place among the programs of an interface.
+//!
+//! ```
+//! use weir_bpf::{BPF_PROG_TYPE_SCHED_CLS, Program, ProgramSpec};
+//!
+//! # fn main() -> std::io::Result<()> {
+//! // r0 = 2, which is TC_ACT_SHOT; exit
+//! let instructions = [[0xb7, 0, 0, 0, 2, 0, 0, 0], [0x95, 0, 0, 0, 0, 0, 0, 0]];
+//! let program = match Program::load_with_log(&ProgramSpec {
+//!     kind: BPF_PROG_TYPE_SCHED_CLS,
+//!     attach_type: 0,
+//!     name: "drop_all",
+//!     license: c"Apache-2.0",
+//!     instructions: &instructions,
+//! }) {
+//!     Err(e) if e.error.kind() == std::io::ErrorKind::PermissionDenied => return Ok(()), // without CAP_BPF
+//!     loaded => loaded.map_err(|e| e.error)?,
+//! };
+//! let (verdict, _) = program.test_run(&[0; 64])?;
+//! assert_eq!(verdict, 2);
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! Every struct in this crate is a prefix of `union bpf_attr` (`linux/bpf.h`), or of the struct that the kernel fills:
 //! it accepts any prefix and reads the missing rest as zero. `netlink/tests/kernel/headers.rs` compares all of them with the
 //! headers.

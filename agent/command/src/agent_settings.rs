@@ -14,20 +14,20 @@ use weir_core::settings::{TABLE, resolve};
 /// Time limit of the agent's answer.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// The settings of these names that are known.
+/// The known settings among the requested ones.
 #[derive(Default)]
 pub(super) struct AgentSettings {
     known: BTreeMap<&'static str, String>,
-    /// Those that neither the environment nor an agent has.
+    /// Settings that neither the environment nor an agent has.
     missing: Vec<&'static str>,
-    /// Why there was no agent to ask.
+    /// Why no agent could be asked.
     why: String,
     /// There may be an agent that could not be asked.
     unasked: bool,
 }
 
 impl AgentSettings {
-    /// An agent is asked if the environment does not have all of them.
+    /// Reads the settings from the environment, and requests them from the agent if one is missing there.
     pub(super) fn of(names: &[&'static str]) -> Self {
         let (mut known, mut missing) = (BTreeMap::new(), Vec::new());
         for name in names {
@@ -62,11 +62,11 @@ impl AgentSettings {
         self.known.get(name).map(String::as_str)
     }
 
-    /// Tells that an agent could not be asked for what is missing, if there may be one.
+    /// Prints a note if an agent may exist that could not be asked for missing settings.
     pub(super) fn tell_unasked(self) -> Self {
         if self.unasked {
             eprintln!(
-                "weir: note: {} have their defaults, and the node's agent, which may have them, could not be asked ({}); run this as \
+                "weir: note: {} have their defaults: the node's agent, which may have other values, could not be asked ({}); run this as \
                  root of the node, or set them as the agent has them",
                 self.missing.join(", "),
                 self.why
@@ -75,7 +75,7 @@ impl AgentSettings {
         self
     }
 
-    /// Tells that these settings have their defaults, if nobody set them.
+    /// Prints a note if these settings have their defaults because they are set nowhere.
     pub(super) fn tell_defaults(&self, names: &[&str]) {
         let missing = self.missing.iter().filter(|name| names.contains(name));
         let with_default = |name: &&str| {
@@ -85,7 +85,7 @@ impl AgentSettings {
         let missing: Vec<String> = missing.filter_map(with_default).collect();
         if !missing.is_empty() {
             eprintln!(
-                "weir: note: taken as {}, which the environment does not set, and no agent could be asked for ({}); set them \
+                "weir: note: {} are assumed: the environment does not set them, and no agent could be asked ({}); set them \
                  as the node's agent has them",
                 missing.join(" "),
                 self.why
@@ -94,7 +94,7 @@ impl AgentSettings {
     }
 }
 
-/// Where the agent of this node answers.
+/// The socket of this node's agent.
 fn socket() -> PathBuf {
     let settings = resolve(&BTreeMap::new(), &|name: &str| std::env::var_os(name));
     Path::new(settings.text("CNI_AGENT_RUN_DIR")).join(report::SOCKET)
@@ -111,7 +111,8 @@ fn asked(socket: &Path) -> Result<Value, String> {
     if answer.status != 200 {
         return Err(at(format!("it answers {}", answer.status)));
     }
-    serde_json::from_str(&answer.body).map_err(|e| at(format!("it answers something else: {e}")))
+    serde_json::from_str(&answer.body)
+        .map_err(|e| at(format!("its answer is not the expected JSON: {e}")))
 }
 
 fn value(settings: &Value, name: &str) -> Option<String> {

@@ -21,7 +21,7 @@ use weir_ebpf::show::Of;
 
 #[derive(Debug, Args)]
 pub(super) struct AmbientCleanArgs {
-    /// As of `weir plan ambient` ("-" is stdin)
+    /// The configuration of `weir plan ambient` ("-" is stdin)
     #[arg(long, value_name = "FILE", conflicts_with = "pod")]
     pub(super) config: Option<PathBuf>,
     /// A pod as YAML or JSON ("-" is stdin)
@@ -73,7 +73,7 @@ pub(super) fn apply(a: &ApplyArgs) -> Result<u8, Failure> {
     let detached = ebpf::hand_over(&sandbox, a.dry_run).map_err(|e| match a.dry_run {
         true => e,
         false => Failure::failed(format!(
-            "the rules are in force, and programs of eBPF may be in force beside them, apply again to detach these: {}",
+            "the rules are in force; eBPF programs may still be attached beside them, and a second apply detaches these: {}",
             e.message
         )),
     });
@@ -212,7 +212,7 @@ fn of_pod(file: &Path) -> Result<Result<PodOverrides, String>, Failure> {
     Ok(match Enablement::default().decide(&pod, &labels) {
         Err(why @ (NotAmbient::HostNetwork | NotAmbient::Sidecar)) => {
             let facts = PodFacts::of(&pod);
-            Err(format!("pod {facts} is no pod of ambient mode: {why}"))
+            Err(format!("pod {facts} is not in ambient mode: {why}"))
         }
         _ => {
             let annotations = &pod.metadata.annotations;

@@ -22,7 +22,7 @@ pub(super) fn bpffs() -> KernelResult<Bpffs> {
     Bpffs::at(&root())
 }
 
-/// The namespace whose processes reach pods without being captured, as an agent with this environment would have it.
+/// The namespace whose processes reach pods without being captured: that of an agent with this environment.
 fn node() -> Result<Netns, Failure> {
     let settings = resolve(&BTreeMap::new(), &|name: &str| std::env::var_os(name));
     let (_, path) = host::netns_of(&settings);
@@ -58,7 +58,7 @@ pub(super) fn apply(
     let removed = removed.map_err(|e| match a.dry_run {
         true => Failure::failed(e),
         false => Failure::failed(format!(
-            "the programs are in force, and rules of netfilter may be in force beside them, apply again to remove them: {e}"
+            "the programs are attached; netfilter rules may still be in force beside them, and a second apply removes these: {e}"
         )),
     });
     changes.extend(lines(&removed?, &[""; 0]));
@@ -68,7 +68,7 @@ pub(super) fn apply(
     report(&changes, sandbox, by, a.desired.json, a.dry_run)
 }
 
-/// What keeps packets from the programs.
+/// Foreign objects that keep packets from the programs.
 fn hindrances(redirect: &Redirect, sandbox: &Sandbox) -> Result<Vec<String>, String> {
     let without = redirect.compile_without_rules();
     let found = sandbox.visit_for(&AMBIENT, |visit| visit.hindrances_of_programs(&without));
@@ -150,14 +150,14 @@ pub(super) fn is_ebpf(
     });
     found.map_err(|e| {
         let reason = format!(
-            "whether programs of eBPF capture there is not known: {e}; run this as root of the node, name the right file system \
+            "it is unknown whether eBPF programs capture there: {e}; run this as root of the node, name the right file system \
              in WEIR_BPFFS, or name what captures with --engine"
         );
         Error::refused("look for pins in", root.display().to_string(), reason)
     })
 }
 
-/// What weir has of eBPF in a pod where netfilter rules capture: `weir apply` removes it.
+/// Names the eBPF objects of weir in a pod in which netfilter rules capture; `weir apply` removes them.
 pub(super) fn beside(sandbox: &Sandbox) -> Result<Vec<String>, Failure> {
     let found = if_pinned(sandbox, &root(), |pod| {
         if !pod.has_pins()? {
@@ -171,7 +171,7 @@ pub(super) fn beside(sandbox: &Sandbox) -> Result<Vec<String>, Failure> {
             _ => change.to_string(),
         };
         Ok(match changes.is_empty() {
-            true => vec!["pins of eBPF without programs".to_owned()],
+            true => vec!["eBPF pins without programs".to_owned()],
             false => changes.iter().map(object).collect(),
         })
     });
@@ -179,7 +179,7 @@ pub(super) fn beside(sandbox: &Sandbox) -> Result<Vec<String>, Failure> {
     Ok(found.map_err(Failure::unknown)?.unwrap_or_default())
 }
 
-/// False for the routing, which netfilter rules need, too.
+/// False for a change of routing, which netfilter rules need as well.
 fn is_of_ebpf_alone(change: &Change) -> bool {
     !matches!(change, Change::DeleteRoute(_) | Change::DeleteRule(_))
 }
@@ -203,7 +203,7 @@ pub(super) fn switches_left(sandbox: &Sandbox) -> Vec<String> {
     let on = sandbox.netns().run(|| KEYS.iter().all(is_on));
     match on {
         Ok(true) => vec![
-            "net.ipv4.conf.lo.accept_local=1 and net.ipv4.conf.lo.route_localnet=1 are left as they are, since no pins of programs store \
+            "net.ipv4.conf.lo.accept_local=1 and net.ipv4.conf.lo.route_localnet=1 are left unchanged, because no pins of programs store \
              the previous values; the kernel's default of each is 0"
                 .to_owned(),
         ],
@@ -217,7 +217,7 @@ pub(super) fn clean(sandbox: &Sandbox) -> Result<Vec<Change>, Failure> {
 }
 
 fn gone(e: Error) -> Failure {
-    Failure::failed(format!("{e}; what could be removed is gone"))
+    Failure::failed(format!("{e}; everything else was removed"))
 }
 
 /// The error of a removal that failed after programs were detached.
@@ -225,7 +225,7 @@ pub(super) fn after<T>(detached: &[T], e: impl Display) -> Failure {
     match detached.is_empty() {
         true => Failure::failed(e),
         false => Failure::failed(format!(
-            "{e}; what could be removed is gone: programs of eBPF are detached"
+            "{e}; everything else was removed: eBPF programs are detached"
         )),
     }
 }
@@ -248,28 +248,28 @@ pub(super) fn refuse_elsewhere<'a>(
     of: Of,
 ) -> KernelResult<Option<String>> {
     let (root, mut unknown) = (root(), None);
-    // If it is unknown whether there are pins here, every program of weir counts as pinned elsewhere; what uses the pins reports why.
+    // If the pins here cannot be read, every program of weir counts as pinned elsewhere; the caller reports the reason.
     let bpffs = Bpffs::if_mounted(&root).ok().flatten();
     for netns in netns {
         let found = match programs::elsewhere(netns, bpffs.as_ref(), of) {
             // Without bpf(2) there are no programs.
             Err(e) if e.is_unsupported() => continue,
             Err(e) if matches!(e.kind, ErrorKind::Translated { .. }) && e.is_permission() => {
-                // The rules can be worked on without it, as in a user namespace.
+                // Rules can be changed without it, for example in a user namespace.
                 unknown = Some(format!(
-                    "whether programs of eBPF capture in {} is not known, and none is compared or removed: {e}",
+                    "it is unknown whether eBPF programs capture in {}, and none is compared or removed: {e}",
                     netns.id()
                 ));
                 continue;
             }
-            // The namespace or the pins may not be read: what uses them reports that.
+            // The caller reports that the namespace or the pins cannot be read.
             Err(e) if e.is_permission() => continue,
             found => found?,
         };
         if let Some(one) = found.first() {
             let object = format!("program {} at {} of {}", one.name, one.hook, one.interface);
             let reason = format!(
-                "it is of weir and pinned in another bpf file system than {}; set WEIR_BPFFS to that one",
+                "it is weir's, and pinned in another bpf file system than {}; set WEIR_BPFFS to that file system",
                 root.display()
             );
             return Err(Error::refused("use", object, reason));

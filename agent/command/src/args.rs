@@ -58,7 +58,7 @@ pub(super) struct VerifyArgs {
 pub(super) struct DesiredArgs {
     #[command(flatten)]
     pub(super) source: Source,
-    /// Which part of the kernel gets the rules
+    /// The kernel subsystem that redirects
     #[arg(long, value_enum, default_value_t = EngineArg::Auto)]
     pub(super) engine: EngineArg,
     /// Print JSON
@@ -69,13 +69,14 @@ pub(super) struct DesiredArgs {
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 pub(super) struct Source {
-    /// The redirection as one JSON object, which no setting of the environment changes, but ENVOY_USER for a sidecar whose proxy_uid is
-    /// empty ("-" is stdin)
+    /// The redirection as one JSON object ("-" is stdin). Environment variables do not change it, except that ENVOY_USER names the
+    /// proxy's user if proxy_uid of a sidecar is empty
     #[arg(long, value_name = "FILE")]
     pub(super) config: Option<PathBuf>,
-    /// A pod as YAML or JSON, with its annotations ("-" is stdin). What is the same for all pods of a node are settings of its agent
-    /// (AMBIENT_IPV6, AMBIENT_DNS_CAPTURE and HOST_PROBE_SNAT_IP* of ambient mode, ISTIO_OUTBOUND_* of sidecars): they are read from
-    /// the environment, else asked of the running agent, in CNI_AGENT_RUN_DIR; without either the defaults count
+    /// A pod as YAML or JSON, with its annotations ("-" is stdin). Settings of the node agent apply to all pods of a node
+    /// (AMBIENT_IPV6, AMBIENT_DNS_CAPTURE and HOST_PROBE_SNAT_IP* for ambient mode, ISTIO_OUTBOUND_* for sidecars). They are read from
+    /// the environment, otherwise requested from the running agent, whose socket is in CNI_AGENT_RUN_DIR; without an agent the
+    /// defaults apply
     #[arg(long, value_name = "FILE")]
     pub(super) pod: Option<PathBuf>,
 }
@@ -83,7 +84,7 @@ pub(super) struct Source {
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 pub(super) struct Target {
-    /// The network namespace: a name as of `ip netns`, or a path, which has a slash
+    /// The network namespace: a name in `ip netns list`, or a path, which has a slash
     #[arg(long, value_name = "NAME|PATH", value_parser = namespace)]
     pub(super) netns: Option<PathBuf>,
     /// The network namespace of this process
@@ -93,7 +94,7 @@ pub(super) struct Target {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum EngineArg {
-    /// What the namespace uses already, else nf_tables, else legacy tables
+    /// The one that the namespace already uses, otherwise nf_tables, otherwise legacy tables
     Auto,
     /// nf_tables
     Nft,

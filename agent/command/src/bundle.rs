@@ -51,23 +51,23 @@ pub(super) fn run(a: &PreflightArgs, file: &Path) -> Result<u8, Failure> {
 fn check(file: &Path, to_stdout: bool, json: bool) -> Result<(), Failure> {
     if to_stdout && json {
         return Err(Failure::usage(
-            "with --bundle - stdout is the archive; the manifest is in it, leave --json out",
+            "with --bundle - the archive goes to stdout and includes the manifest: omit --json",
         ));
     }
     if to_stdout && std::io::stdout().is_terminal() {
         return Err(Failure::usage(
-            "with --bundle - the archive goes to stdout, and that is a terminal; redirect it, or name a file",
+            "with --bundle - the archive goes to stdout, which is a terminal: redirect it, or name a file",
         ));
     }
     // Writing replaces the path by a regular file, which would destroy a device.
     match std::fs::symlink_metadata(file) {
         Ok(meta) if !to_stdout && !meta.is_file() => Err(Failure::usage(format!(
-            "{} is there and is no regular file; name one that may be replaced, or \"-\" for stdout",
+            "{} is not a regular file; name a file that may be replaced, or \"-\" for stdout",
             file.display()
         ))),
-        // It is not there, or its directory is not, which writing it tells.
+        // The file or its directory does not exist; the latter is reported when the file is written.
         Err(e) if !to_stdout && !is_absence(&e) => Err(Failure::usage(format!(
-            "what {} is now is not known: {e}; name another file, or \"-\" for stdout",
+            "cannot examine {}: {e}; name another file, or \"-\" for stdout",
             file.display()
         ))),
         _ => Ok(()),
@@ -82,7 +82,7 @@ fn summary(bundle: &Bundle, place: &str) -> String {
         .iter()
         .filter_map(|f| usize::try_from(f.get("valuesLeftOut")?.as_u64()?).ok());
     let mut text = format!(
-        "{place}: {} bytes, {}; {} left out that may be secrets, and the contents of kubeconfigs\n",
+        "{place}: {} bytes, {}; {} that may be secrets and the contents of kubeconfigs are left out\n",
         bundle.tar.len(),
         count(files.len(), "file"),
         count(left_out.sum(), "value")
@@ -90,7 +90,7 @@ fn summary(bundle: &Bundle, place: &str) -> String {
     for file in files {
         let field = |name: &str| file.get(name).and_then(Value::as_str);
         if let (Some(name), Some(why)) = (field("name"), field("couldNotBeHad")) {
-            output::push_line(&mut text, &format!("could not be had: {name}: {why}"));
+            output::push_line(&mut text, &format!("not available: {name}: {why}"));
         }
     }
     text

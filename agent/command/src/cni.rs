@@ -12,7 +12,7 @@ use weir_runner::{Attachment, Error, NetworkList, PodNetworks, Runner};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum CniCommand {
-    /// Attach a namespace: every plugin in order, or none
+    /// Attach a namespace: call ADD of every plugin in order; if one fails, DEL of all
     #[command(after_help = with(help::CNI_ADD, help::RUNS_PLUGINS))]
     Add(Box<PodArgs>),
     /// Check an attachment: every plugin in order
@@ -21,13 +21,13 @@ pub(super) enum CniCommand {
     /// Detach a namespace: every plugin in reverse order; twice is success
     #[command(after_help = with(help::CNI_DEL, help::RUNS_PLUGINS))]
     Del(Box<PodArgs>),
-    /// Detach all attachments except those that are named, and let the plugins forget them
+    /// Detach all attachments except those given by --keep, and call GC of the plugins
     #[command(after_help = with(help::CNI_GC, help::RUNS_PLUGINS))]
     Gc(GcArgs),
-    /// Ask the plugins whether they could take an ADD
+    /// Ask the plugins whether they are ready for ADD
     #[command(after_help = with(help::CNI_STATUS, help::RUNS_PLUGINS))]
     Status(ListArgs),
-    /// Ask the plugins which versions of the protocol they speak
+    /// Print the CNI versions that the plugins support
     #[command(after_help = with(help::CNI_VERSION, help::RUNS_PLUGINS))]
     Version(ListArgs),
 }
@@ -37,10 +37,10 @@ pub(super) struct ListArgs {
     /// A .conf or .conflist file
     #[arg(long, value_name = "FILE")]
     pub(super) conf: PathBuf,
-    /// Where plugins are; may be repeated [default: $CNI_PATH, then /opt/cni/bin]
+    /// A directory of plugins; may be repeated [default: $CNI_PATH, then /opt/cni/bin]
     #[arg(long, value_name = "DIR")]
     pub(super) bin_dir: Vec<PathBuf>,
-    /// Where results are kept between calls
+    /// The directory for results between calls
     #[arg(long, value_name = "DIR", default_value = weir_runner::DEFAULT_CACHE_DIR)]
     pub(super) cache_dir: PathBuf,
 }
@@ -49,7 +49,7 @@ pub(super) struct ListArgs {
 pub(super) struct CniArgs {
     #[command(flatten)]
     pub(super) list: ListArgs,
-    /// The network namespace: a name as of `ip netns`, or a path; for `del` it may be empty
+    /// The network namespace: a name in `ip netns list`, or a path; for `del` it may be empty
     #[arg(long, value_name = "NAME|PATH", default_value = "", value_parser = namespace_or_none)]
     pub(super) netns: String,
     /// The container's id
@@ -75,7 +75,7 @@ pub(super) struct PodArgs {
     /// it, last one first
     #[arg(long, value_name = "[NAMESPACE/]NAME[@INTERFACE],...")]
     pub(super) networks: Option<String>,
-    /// Where those networks are, by their names
+    /// The directory of those networks' configurations
     #[arg(long, value_name = "DIR", default_value = "/etc/cni/multus/net.d")]
     pub(super) net_dir: PathBuf,
 }
@@ -84,7 +84,7 @@ pub(super) struct PodArgs {
 pub(super) struct GcArgs {
     #[command(flatten)]
     pub(super) list: ListArgs,
-    /// An attachment that stays; may be repeated
+    /// An attachment to keep; may be repeated
     #[arg(long, value_name = "ID/IFNAME")]
     pub(super) keep: Vec<String>,
 }

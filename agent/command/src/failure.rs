@@ -82,7 +82,7 @@ pub fn warn(text: impl fmt::Display) {
     eprintln!("weir: warning: {}", one_line(&text.to_string()));
 }
 
-/// Returns the text as one line in which a terminal obeys nothing: it may have names and comments that another program gave to
+/// Returns the text as one line without control sequences: it may contain names and comments that another program gave to
 /// rules. Line breaks become spaces, other [deceptive](is_deceptive) characters are escaped.
 pub fn one_line(text: &str) -> Cow<'_, str> {
     escaped(text, is_deceptive, Some(' '))

@@ -22,7 +22,7 @@ be written.";
 /// Exit codes of the command that can probe what it wrote.
 pub(super) const CHANGES_AND_PROBES: &str = "\
 Exit codes: 0 done, or nothing to do; 1 failed; 2 the arguments or input files cannot be used; 3 the output could not \
-be written; 126 the probe of run_validation failed, as istio-iptables ends.";
+be written; 126 the probe of run_validation failed, as in istio-iptables.";
 
 /// Exit codes of commands that run plugins.
 pub(super) const RUNS_PLUGINS: &str = "\
@@ -74,18 +74,18 @@ Example:
   \"routing\": {\"inbound_table\": 100, \"outbound_table\": 101,
     \"proxy_table\": 102, \"second_table\": 103, \"priority\": 100}
 }
-Every key may be absent; tunnel is the one to the proxy: auto (the first of the others that the kernel makes), \
-geneve, vxlan or veth; without_proxy is closed or open. exclude: TCP that is not captured, with peers in both \
-directions; the longest prefix of peers and except decides. A pod may have an exclude of its own, of at most 64 \
-networks and ports, which decides for its networks. With --engine ebpf (Linux 5.10) tunnel, marks and routing have \
-no meaning.";
+Every key may be absent; tunnel selects the links to the proxy: geneve, vxlan, veth, or auto (the first of these that \
+the kernel supports); without_proxy is closed or open. exclude: TCP that is not captured; peers apply in both \
+directions, and the longest prefix of peers and except decides. A pod may have its own exclude with at most 64 \
+networks and ports, which takes precedence for its networks. With --engine ebpf (Linux 5.10), tunnel, marks and \
+routing are ignored.";
 
 pub(super) const APPLY_SIDECAR: &str = "\
-What differs from the desired state is replaced, in one transaction for the rules: `reconcile` in the configuration \
+All differences from the desired state are removed, those of rules in one transaction; `reconcile` in the configuration \
 has no effect. With `run_validation`, apply then connects as the proxy's user until a connection is redirected \
 (`iptables_probe_port`) or `probe_timeout` has passed. Foreign rules that keep packets from the redirection, and \
-counters, quotas and flowtables of other programs in owned tables, are warnings: they stay, `weir verify` reports them, \
-and the exit code is 0.
+counters, quotas and flowtables of other programs in owned tables, only cause warnings: they are not changed, \
+`weir verify` reports them, and the exit code is 0.
 
 Examples:
   weir apply sidecar --pod pod.yaml --pid 4711
@@ -96,16 +96,16 @@ Examples:
   weir apply ambient --pod pod.yaml --pid 4711
   weir apply ambient --config request.json --netns pod --dry-run
 
-Only the namespace of the pod is changed: ztunnel and the host's rules for probes are the node agent's. Foreign rules that \
-keep packets from the redirection are warnings, and the exit code is 0.";
+Only the namespace of the pod is changed: the node agent handles ztunnel and the host's rules for probes. Foreign rules \
+that keep packets from the redirection only cause warnings, and the exit code is 0.";
 
 pub(super) const APPLY_NODE_AMBIENT: &str = "\
 Examples:
   sudo weir apply node-ambient --config node.json --dry-run
   sudo weir apply node-ambient --config node.json
 
---config is as of `weir plan node-ambient --help`. Nothing is written if foreign objects use the same \
-marks, tables or policy rules, unless --force is given. Sysctls are remembered, and put back by `weir clean node-ambient`.";
+`weir plan node-ambient --help` describes --config. Nothing is written if foreign objects use the same marks, tables or \
+policy rules, unless --force is given. Previous values of sysctls are stored, and restored by `weir clean node-ambient`.";
 
 pub(super) const VERIFY_SIDECAR: &str = "\
 Example:
@@ -121,9 +121,10 @@ Example:
 
 pub(super) const LIVE: &str = "\
 For each address family of the namespace, one outbound and one inbound TCP connection is opened and reset at once; \
-with --dns, DNS queries are sent, too. --to and --dns of a family that the namespace has no address of are answered \
-with unknown. Connection tracking tells where the connections landed: expected are the ports 15001 (outbound), 15006 (inbound) and 15053 (DNS). A proxy need not run. In ambient mode connections of the \
-node are let through as probes, so --from has to name the namespace of another pod.
+with --dns, DNS queries are sent as well. If the namespace has no address of a family, --to and --dns of that family are \
+reported as unknown. Connection tracking shows where the connections landed: the expected ports are 15001 (outbound), \
+15006 (inbound) and 15053 (DNS). No proxy needs to run. In ambient mode connections of the node pass as probes, so \
+--from must name the namespace of another pod.
 
 Exit codes: 0 every connection was redirected; 1 at least one was not; 2 the arguments cannot be used; 3 the path of \
 at least one is unknown, as without nf_conntrack_netlink.";
@@ -133,16 +134,16 @@ Examples:
   weir clean ambient --netns pod
   weir clean ambient --config request.json --pid 4711
 
-Tables of nf_tables, legacy chains and rules, policy rules and routes of ambient mode, also those that Istio's \
-agent wrote. With --config or --pod, untagged rules of built-in chains that equal those of that plan, too.";
+Removes the nf_tables tables, legacy chains and rules, policy rules and routes of ambient mode, including those of \
+Istio's agent. With --config or --pod, also untagged rules of built-in chains that equal rules of that plan.";
 
 pub(super) const CLEAN_NODE_AMBIENT: &str = "\
 Examples:
   sudo weir clean node-ambient
   sudo weir clean node-ambient --config node.json
 
-Links, routes, policy rules, rules and sets of weir; sysctls get back what they were. With --config, from the \
-namespaces of its proxies, too.";
+Removes links, routes, policy rules, rules and sets of weir, and restores sysctls. With --config, also in the namespaces \
+of its proxies.";
 
 pub(super) const CNI_ADD: &str = "\
 Examples:
@@ -160,20 +161,19 @@ pub(super) const CNI_STATUS: &str = "Example:\n  weir cni status --conf 10-net.c
 pub(super) const CNI_VERSION: &str = "Example:\n  weir cni version --conf 10-net.conflist";
 
 pub(super) const PREFLIGHT: &str = "\
-Every feature is tried in a network namespace made for it and gone afterwards. Nothing of the \
-machine is changed and no module is loaded: a feature whose module is not loaded is answered \
-with \"unknown\" and the name of the module. No network and no cluster is needed; without \
-root most features are unknown.
+Every feature is probed in a temporary network namespace. Nothing on the machine is changed and no module is loaded: a \
+feature whose module is not loaded is reported as \"unknown\", with the name of the module. No network and no cluster is \
+needed; without root most features are unknown.
 
-The first lines say whether each job of weir works here. Jobs that only a setting or an option chooses follow \
-at the end; they count for the exit code only when --job names them.
+The first lines show whether each job of weir works here. Jobs that only a setting or an option selects follow at the \
+end; they count for the exit code only if --job names them.
 
 Exit codes: 0 every job works, perhaps with a fallback; 1 some job does not work; 2 the \
 arguments cannot be used; 3 none is known not to work, but some are unknown, or the output could not be written.
 
-With --bundle the answer goes into a report of the node for support, together with the settings of the node agent \
-and the source of each, its state and last log lines, the CNI configurations, the rules of the node and of its pods, versions, modules, and a manifest with \
-SHA-256 sums. Tokens, passwords, private keys and the contents of kubeconfigs are left out. A part \
+With --bundle the result is part of a report of the node for support, with the settings of the node agent and the source \
+of each, its state and last log lines, the CNI configurations, the rules of the node and of its pods, versions, modules, \
+and a manifest with SHA-256 sums. Tokens, passwords, private keys and the contents of kubeconfigs are left out. A part \
 that is not available is a line with the reason. Only the owner can read the file, and it is written whole or \
 not at all. Exit codes then: 0 written, also without parts that are not available; 1 not written; 2 the arguments \
 cannot be used; 3 stdout could not be written.
@@ -208,26 +208,27 @@ Examples:
   weir show --netns pod --engine routing
 
 The text is that of `nft list ruleset`, then that of `iptables-save` and `ip6tables-save` for legacy \
-tables that exist, then that of `ipset save`, then one line for each address, policy rule and route in the words \
-of `ip`, without those that the kernel puts into every namespace. Looking makes no table, no set, and loads no \
-module. Programs of eBPF that this process may not read are unknown: the rest is printed, and the exit code is 3.";
+tables that exist, then that of `ipset save`, then one line for each address, policy rule and route in the syntax \
+of `ip`, without those that the kernel creates in every namespace. The command creates no table and no set, and loads no \
+module. If this process may not read eBPF programs, everything else is printed, and the exit code is 3.";
 
 pub(super) const CLEAN: &str = "\
 Example:
   weir clean --netns pod
 
-The objects of a redirection to a sidecar are removed from nf_tables and from legacy tables, and programs of eBPF. \
+The objects of a redirection to a sidecar are removed from nf_tables and from legacy tables, and eBPF programs are \
+detached. \
 `clean ambient` and `clean node-ambient` remove those of ambient mode.";
 
 pub(super) const RESTORE: &str = "\
-All of the text is read before anything is changed. A table of iptables is then replaced at once, \
-and when the kernel refuses one, those before it are put back. ipset has no transactions: when \
-the kernel refuses a line, the lines before it are in force.
+The whole text is parsed before anything is changed. Each table of iptables is then replaced atomically; if the kernel \
+refuses one, those before it are restored. ipset has no transactions: if the kernel refuses a line, the lines before it \
+are in force.
 
-Without --format it is found from the text: lines with *TABLE are iptables, or ip6tables below a \
+Without --format, the format is detected: lines with *TABLE are iptables, or ip6tables below a \
 header \"# Generated by ip6tables-save\"; lines with create or add are ipset.
 
-Exit codes: 0 done; 1 the kernel or the rules that are there do not allow it; 2 the arguments or \
+Exit codes: 0 done; 1 the kernel refused it, or existing rules prevent it; 2 the arguments or \
 the text cannot be used; 3 the output could not be written.
 
 Examples:
@@ -242,9 +243,9 @@ Examples:
   sudo weir demo --node-ambient
   sudo weir demo --node-ambient --engine ebpf
 
-Everything lives in network namespaces of its own and is gone afterwards, also after SIGINT and SIGTERM. The directory that a \
+The demonstration runs in temporary network namespaces and removes everything afterwards, also after SIGINT and SIGTERM. The directory that a \
 killed demonstration leaves in TMPDIR is removed by the next one, and so are its pins below weir in the bpf file \
 system. Before Linux 6.6 these stay until the node is restarted, or until an agent that captures by eBPF removes them.
 
-Exit codes: 0 every flow went where it should, and nothing is left behind; 1 one did not, something is left, or \
-nothing could be shown; 2 the arguments cannot be used; 3 the output could not be written.";
+Exit codes: 0 every flow had its expected destination, and nothing is left behind; 1 a flow had another one, something is \
+left behind, or the demonstration could not run; 2 the arguments cannot be used; 3 the output could not be written.";

@@ -20,7 +20,7 @@ pub(super) struct LivePodArgs {
     /// The pod; without a namespace, of the namespace default
     #[arg(value_name = "[NAMESPACE/]NAME")]
     pub(super) pod: String,
-    /// Ask the container runtime behind this socket where the pod lives, instead of its processes
+    /// Find the pod's network namespace by the container runtime at this socket, instead of by its processes
     #[arg(long, value_name = "SOCKET")]
     pub(super) cri_socket: Option<String>,
     #[command(flatten)]
@@ -29,7 +29,7 @@ pub(super) struct LivePodArgs {
 
 #[derive(Debug, Args)]
 pub(super) struct LiveNetnsArgs {
-    /// The network namespace: a name as of `ip netns`, or a path, which has a slash
+    /// The network namespace: a name in `ip netns list`, or a path, which has a slash
     #[arg(value_name = "NAME|PATH", value_parser = namespace)]
     pub(super) netns: PathBuf,
     #[command(flatten)]
@@ -47,10 +47,10 @@ pub(super) struct LiveArgs {
     /// Make no inbound connection
     #[arg(long)]
     pub(super) outbound_only: bool,
-    /// A name server that queries of the pod are captured for; may be repeated [default: DNS is not tried]
+    /// A name server to which DNS queries of the pod are captured; may be repeated [default: DNS is not tried]
     #[arg(long, value_name = "ADDRESS")]
     pub(super) dns: Vec<IpAddr>,
-    /// Where an outbound connection goes; may be repeated [default: 192.0.2.1, and 2001:db8::1 for IPv6]
+    /// The destination of an outbound connection; may be repeated [default: 192.0.2.1, and 2001:db8::1 for IPv6]
     #[arg(long, value_name = "ADDRESS")]
     pub(super) to: Vec<IpAddr>,
     /// Print JSON
@@ -80,7 +80,7 @@ fn open(path: &Path) -> Result<Netns, Failure> {
 /// The programs that redirect a pod; `None` without any.
 ///
 /// # Errors
-/// There may be some that cannot be read.
+/// It is unknown whether there are programs.
 fn programs<'a>(netns: &'a Netns, bpffs: &'a Bpffs) -> Result<Option<Pod<'a>>, String> {
     let pod = match Pod::of(netns, bpffs) {
         // It is no pod's namespace.
@@ -146,7 +146,7 @@ fn run(netns: &Netns, a: &LiveArgs) -> Result<u8, Failure> {
     let proof = prove(netns, &plan).map_err(Failure::unknown)?;
     if let (Some(why), Answer::No) = (unread, proof.answer()) {
         return Err(Failure::unknown(format!(
-            "connections of {} are not redirected by rules, and whether programs of eBPF capture them is not known: {why}; run this \
+            "connections of {} are not redirected by rules, and it is unknown whether eBPF programs capture them: {why}; run this \
              as root of the node, or name the right file system in WEIR_BPFFS",
             netns.id()
         )));

@@ -16,6 +16,7 @@ use weir_ebpf::netns_if_there;
 use weir_ebpf::node::Node as Programs;
 use weir_ebpf::show::Of;
 use weir_netlink::{InForce, Netns};
+use weir_node_ambient::plan::Step;
 use weir_node_ambient::{Change, Collision, Config, apply_instead, ebpf, remove_all};
 use weir_preflight::system::bpffs as root;
 
@@ -24,10 +25,10 @@ pub(super) struct NodeAmbientArgs {
     /// Proxies, pods and numbers of the node as JSON ("-" is stdin)
     #[arg(long, value_name = "FILE")]
     pub(super) config: PathBuf,
-    /// What captures: rules in nft or xtables, or eBPF programs without rules and tunnels
+    /// The kernel subsystem that captures: rules in nft or xtables, or eBPF programs without rules and tunnels
     #[arg(long, value_enum, default_value_t = EngineArg::Auto)]
     pub(super) engine: EngineArg,
-    /// The node's network namespace: a name as of `ip netns`, or a path [default: that of this command]
+    /// The node's network namespace: a name in `ip netns list`, or a path [default: that of this command]
     #[arg(long, value_name = "NAME|PATH", value_parser = at)]
     pub(super) host_netns: Option<PathBuf>,
     /// Print JSON
@@ -49,10 +50,10 @@ pub(super) struct NodeAmbientApplyArgs {
 
 #[derive(Debug, Args)]
 pub(super) struct NodeAmbientCleanArgs {
-    /// As of `weir plan node-ambient`: its proxies are cleaned, too
+    /// The configuration of `weir plan node-ambient`: the namespaces of its proxies are cleaned as well
     #[arg(long, value_name = "FILE")]
     pub(super) config: Option<PathBuf>,
-    /// The node's network namespace: a name as of `ip netns`, or a path [default: that of this command]
+    /// The node's network namespace: a name in `ip netns list`, or a path [default: that of this command]
     #[arg(long, value_name = "NAME|PATH", value_parser = at)]
     pub(super) host_netns: Option<PathBuf>,
     /// Print JSON
@@ -68,7 +69,7 @@ pub struct DemoArgs {
     /// Show pods whose traffic the node routes to one proxy in place of a pod with a sidecar
     #[arg(long, conflicts_with = "ambient")]
     pub(super) node_ambient: bool,
-    /// What captures at the node; by eBPF without rules, routes and tunnels (Linux 5.10)
+    /// The kernel subsystem that captures at the node; ebpf needs no rules, routes and tunnels (Linux 5.10)
     #[arg(
         long,
         value_enum,
@@ -80,7 +81,7 @@ pub struct DemoArgs {
     /// Print JSON
     #[arg(long)]
     pub(super) json: bool,
-    /// Show every flow even when one goes where it should not
+    /// Show all flows, even after one went to an unexpected destination
     #[arg(long)]
     pub(super) keep_going: bool,
 }
@@ -92,7 +93,7 @@ pub(super) fn plan(a: &NodeAmbientArgs) -> Result<u8, Failure> {
         Compared::Rules(change, replaces) => {
             let replaces = replaces.unwrap_or_else(|e| {
                 warn(format_args!(
-                    "whether programs capture, too, is not known: {e}"
+                    "it is unknown whether eBPF programs capture as well: {e}"
                 ));
                 false
             });
@@ -139,12 +140,12 @@ pub(super) fn apply(a: &NodeAmbientApplyArgs) -> Result<u8, Failure> {
     shown(&change, replaces, a.about.json, "changed")
 }
 
-/// A change that failed, with what can be done about the part that may be in force.
+/// Returns the failure of a change, with the remedy for a part that may be in force.
 fn unfinished(e: weir_netlink::Error) -> Failure {
     let way_out = match e.in_force {
         InForce::No => "",
         InForce::Yes | InForce::Unknown => {
-            "; rules, programs of eBPF or both may be in force: `weir verify node-ambient` lists what is missing, a second \
+            "; rules, eBPF programs or both may be in force: `weir verify node-ambient` lists what is missing, a second \
              `weir apply node-ambient` completes it, and `weir clean node-ambient` removes what there is"
         }
     };
@@ -176,7 +177,7 @@ pub(super) fn clean(a: &NodeAmbientCleanArgs) -> Result<u8, Failure> {
     let (detached, removed) = both.map_err(|e| match e.in_force {
         InForce::No => Failure::failed(e),
         InForce::Yes | InForce::Unknown => Failure::failed(format!(
-            "{e}; programs of eBPF may be in force, and the routing at the proxy stays with them: a second \
+            "{e}; eBPF programs may be attached, and then the routing at the proxy stays, too: a second \
              `weir clean node-ambient` removes what is left"
         )),
     })?;
@@ -199,7 +200,7 @@ fn known(netns: &Netns, config: Option<&Config>) -> weir_netlink::Result<()> {
     for proxy in config.into_iter().flat_map(|config| &config.proxies) {
         match netns_if_there(&proxy.netns) {
             Ok(netns) => proxies.extend(netns),
-            // It is no network namespace: the code that needs it reports that.
+            // It is not a network namespace: the code that opens it reports this.
             Err(e) if e.errno().is_none() => {}
             Err(e) => return Err(e),
         }
@@ -254,7 +255,7 @@ fn compared(
 
 fn programs_shown(change: &ebpf::Change, is_json: bool, verb: &str) -> Result<u8, Failure> {
     let node = &change.node;
-    let proxy = node.place.as_ref().map(|place| place.proxy.uid.as_str());
+    let proxy = node.active.as_ref().map(|active| active.proxy.uid.as_str());
     let lines = |steps: &[weir_ebpf::node::Change]| -> Vec<String> {
         steps.iter().map(ToString::to_string).collect()
     };
@@ -275,7 +276,7 @@ fn programs_shown(change: &ebpf::Change, is_json: bool, verb: &str) -> Result<u8
     }
     let mut text = String::new();
     let state = state_of(proxy, node.is_capturing());
-    push_line(&mut text, &format!("programs of eBPF; {state}"));
+    push_line(&mut text, &format!("eBPF programs; {state}"));
     for collision in &change.collisions {
         push_line(&mut text, &format!("collision: {collision}"));
     }
@@ -306,10 +307,8 @@ fn state_of(proxy: Option<&str>, is_capturing: bool) -> String {
 
 fn shown(change: &Change, replaces: bool, is_json: bool, verb: &str) -> Result<u8, Failure> {
     let node = &change.node;
-    let proxy = node.place.as_ref().map(|place| place.proxy.uid.as_str());
-    let lines = |steps: &[weir_node_ambient::plan::Step]| -> Vec<String> {
-        steps.iter().map(ToString::to_string).collect()
-    };
+    let proxy = node.active.as_ref().map(|active| active.proxy.uid.as_str());
+    let lines = |steps: &[Step]| -> Vec<String> { steps.iter().flat_map(Step::commands).collect() };
     let (mut host, of_proxy) = (lines(&change.host), lines(&change.proxy));
     if replaces {
         host.push("detach programs that capture instead".to_owned());
@@ -339,6 +338,7 @@ fn shown(change: &Change, replaces: bool, is_json: bool, verb: &str) -> Result<u
     }
     for (place, steps) in [("node", &host), ("proxy", &of_proxy)] {
         for step in steps {
+            // Several entries of a set are one change, with a line for each.
             for line in step.lines() {
                 push_line(&mut text, &format!("{place}: {line}"));
             }

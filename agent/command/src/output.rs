@@ -97,7 +97,7 @@ pub fn push_line(text: &mut String, value: &impl Display) {
     text.push('\n');
 }
 
-/// Writes to a terminal so that it obeys nothing but line breaks and tabs: a listing has names and comments that any program with
+/// Writes to a terminal without control characters other than line breaks and tabs: a listing contains names and comments that any program with
 /// the right to write rules has chosen. Other outputs get them as they are, as from the tools.
 pub(super) struct Harmless<'a> {
     to: &'a mut dyn Write,

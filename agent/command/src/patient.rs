@@ -68,13 +68,11 @@ impl Patient {
             }
             wait -= NOTICE;
             if let Some(name) = self.name.take() {
-                eprintln!(
-                    "weir: nothing has come from {name} yet; it is waited for, {silence:?} at most"
-                );
+                eprintln!("weir: no data from {name} yet; waiting for at most {silence:?}");
             }
         }
         if !self.comes(wait)? {
-            let why = format!("nothing came for {silence:?}, or it did not end in {WHOLE:?}");
+            let why = format!("no data for {silence:?}, or no end of file within {WHOLE:?}");
             return Err(Error::new(ErrorKind::TimedOut, why));
         }
         Ok(())

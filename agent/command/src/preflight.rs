@@ -19,10 +19,10 @@ pub struct PreflightArgs {
     /// Write a report of this node for support, without secrets, as one tar file ("-" is stdout)
     #[arg(long, value_name = "FILE", conflicts_with = "job")]
     pub(super) bundle: Option<PathBuf>,
-    /// A further network namespace whose rules go into the report: a name as of `ip netns`, or a path
+    /// A further network namespace whose rules go into the report: a name in `ip netns list`, or a path
     #[arg(long, value_name = "NAME|PATH", value_parser = namespace, requires = "bundle", conflicts_with = "pid")]
     pub(super) netns: Option<PathBuf>,
-    /// The same by a process that lives in it
+    /// The same namespace, by the PID of a process in it
     #[arg(long, value_name = "PID", requires = "bundle")]
     pub(super) pid: Option<u32>,
 }
@@ -71,7 +71,7 @@ pub(super) fn run(a: &PreflightArgs) -> Result<u8, Failure> {
 
 /// Prints progress of a slow probe.
 pub(super) fn progress(stage: &str) {
-    eprintln!("weir: still asking about {stage}");
+    eprintln!("weir: still probing {stage}");
 }
 
 /// A job that does not work takes precedence over one that could not be judged.

@@ -38,7 +38,7 @@ const NO_PROGRAMS: Shown = Shown {
 pub struct ShowArgs {
     #[command(flatten)]
     pub(super) target: Target,
-    /// Which part of the kernel to look at
+    /// The kernel subsystem to show
     #[arg(long, value_enum, default_value_t = ShowEngine::All)]
     pub(super) engine: ShowEngine,
     /// Print JSON
@@ -62,7 +62,7 @@ pub(super) fn show(a: &ShowArgs) -> Result<u8, Failure> {
             let why = "run this as root of the node, or name another part with --engine";
             (
                 None,
-                Some(format!("programs of eBPF are unknown: {e}; {why}")),
+                Some(format!("eBPF programs cannot be read: {e}; {why}")),
             )
         }
         (_, bpf) => (bpf.map_err(Failure::unknown)?, None),

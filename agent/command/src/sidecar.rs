@@ -125,7 +125,7 @@ fn apply_in(a: &ApplyArgs, given: &Text, visit: &Visit<'_>) -> Result<u8, Failur
     probe.run().map_err(|why| Failure {
         code: code::PROBE,
         message: format!(
-            "the probe of run_validation failed: {why}; what was applied stays. See `weir verify`, and who \
+            "the probe of run_validation failed: {why}; the applied rules stay. See `weir verify`, and who \
              else listens at the proxy's ports"
         ),
     })?;
@@ -275,7 +275,7 @@ fn unexpected(left: &[Change], visit: &Visit<'_>, reason: &str, json: bool) -> R
             "differences": differences(left, &[]),
         }))?,
         false => {
-            eprintln!("weir: {reason}; `weir clean` removes what is there");
+            eprintln!("weir: {reason}; `weir clean` removes the redirection that is in force");
             output::text(&output::differences(left, &[], &netns))?
         }
     };
@@ -321,8 +321,8 @@ pub(super) fn verified(
         output::text(&conflict(netns))?;
     } else if is_in_sync {
         let alone = match unknown {
-            Some(_) => ", and whether programs of eBPF capture beside it is not known",
-            None => " and nothing else of ours",
+            Some(_) => ", and it is unknown whether eBPF programs capture as well",
+            None => " and no other object of weir",
         };
         output::text(&format!("verified: {netns} holds the redirection{alone}\n"))?;
     } else if programs.is_empty()
@@ -330,7 +330,7 @@ pub(super) fn verified(
         && visit.plan_clean(None).map_err(Failure::unknown)?.is_empty()
     {
         output::text(&format!(
-            "drift: {netns} holds nothing of the redirection ({} {} missing); `weir apply` puts it there\n",
+            "drift: {netns} holds no part of the redirection ({} {} missing); `weir apply` adds it\n",
             count(changes.len(), "object"),
             if changes.len() == 1 { "is" } else { "are" }
         ))?;

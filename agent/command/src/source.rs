@@ -131,7 +131,7 @@ pub(super) struct Text {
     text: String,
     name: String,
     is_config: bool,
-    /// Of a pod, which has more than its annotations say.
+    /// The node-wide settings that apply to a pod in addition to its annotations.
     settings: AgentSettings,
 }
 
@@ -143,7 +143,7 @@ const OF_SIDECARS: [&str; 3] = [
 ];
 
 impl Text {
-    /// Reads it, before the namespace is entered: a pipe may keep waiting for longer than a visit has time for, and so may an agent.
+    /// Reads it before the namespace is entered: a pipe or an agent may block for longer than the time limit of a visit.
     pub(super) fn of(source: &Source) -> Result<Self, Failure> {
         let Some(file) = source.config.as_ref().or(source.pod.as_ref()) else {
             return Err(Failure::usage("one of --config and --pod is needed"));
@@ -229,7 +229,7 @@ fn only_ipv4(
     };
     if config.dual_stack {
         return Some(format!(
-            "dual_stack is true and enable_ipv6 is not, which a configuration has to say: {remedy}"
+            "dual_stack is true but enable_ipv6 is not: {remedy}"
         ));
     }
     let found = match addresses {
@@ -284,7 +284,7 @@ fn status_addresses(pod: &Pod, facts: &PodFacts) -> Vec<IpAddr> {
     found.extend(status.pod_ip.filter(|ip| !status.pod_ips.contains(ip)));
     if found.is_empty() {
         eprintln!(
-            "weir: pod {facts} has no address yet: planned as if it had an IPv4 address; \
+            "weir: pod {facts} has no address yet: the plan assumes an IPv4 address; \
              --address ADDRESS says otherwise"
         );
         // An address reserved for documentation (RFC 5737).
@@ -343,7 +343,7 @@ fn read_bytes(file: &Path, limit: u64) -> Result<Vec<u8>, Failure> {
         false => Patient::open(file),
     };
     let source = source.map_err(fail)?;
-    // A usual file comes whole: each read waits for data, and a growing buffer begins with 32 bytes.
+    // A regular file is read at once: each read polls for data, and a growing buffer would begin with 32 bytes.
     let mut text = Vec::with_capacity(4096);
     let read = source.take(limit + 1).read_to_end(&mut text);
     if read.map_err(fail)? as u64 > limit {

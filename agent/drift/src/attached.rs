@@ -21,7 +21,7 @@ pub struct Attached(Arc<Mutex<BTreeMap<Uid, Arc<Links>>>>);
 
 impl Attached {
     fn all(&self) -> MutexGuard<'_, BTreeMap<Uid, Arc<Links>>> {
-        // Nothing in here panics half-way.
+        // No holder of the lock panics in the middle of a change.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -9,9 +9,9 @@ const CONTENTION: usize = 5;
 
 /// Times of the Kubernetes events about repairs of one pod, per cause and per name of the process that caused it.
 #[derive(Debug, Default)]
-struct Notices(Vec<(Cause, Option<String>, Instant)>);
+struct RepairEvents(Vec<(Cause, Option<String>, Instant)>);
 
-impl Notices {
+impl RepairEvents {
     /// Minimum interval between similar events for one pod.
     const PAUSE: Duration = Duration::from_secs(600);
     /// Maximum number of events within [`Self::PAUSE`]: a process in the pod can choose any name.
@@ -22,8 +22,8 @@ impl Notices {
         let by = by.map(|writer| writer.name.as_str());
         self.0
             .retain(|(.., at)| now.duration_since(*at) < Self::PAUSE);
-        let mut told = self.0.iter();
-        let is_alike = told.any(|(c, name, _)| *c == cause && name.as_deref() == by);
+        let mut sent = self.0.iter();
+        let is_alike = sent.any(|(c, name, _)| *c == cause && name.as_deref() == by);
         let is_due = self.0.len() < Self::MOST && !is_alike;
         if is_due {
             self.0.push((cause, by.map(str::to_owned), now));
@@ -38,7 +38,7 @@ pub struct Heals {
     at: VecDeque<Instant>,
     not_before: Option<Instant>,
     pauses: u32,
-    told: Notices,
+    events: RepairEvents,
 }
 
 impl Heals {
@@ -59,7 +59,7 @@ impl Heals {
         by: Option<Writer>,
     ) -> (Healed, Option<Contention>) {
         let now = Instant::now();
-        let notify = self.told.take(repair.cause, by.as_ref(), now);
+        let notify = self.events.take(repair.cause, by.as_ref(), now);
         let contention = self.add(now).map(|(times, pause)| Contention {
             pod: pod.clone(),
             times,
@@ -77,9 +77,9 @@ impl Heals {
 
     /// Forgets the repairs made in the previous sandbox of the pod. Events already sent still count.
     pub fn begin_anew(&mut self) {
-        let told = std::mem::take(&mut self.told);
+        let events = std::mem::take(&mut self.events);
         *self = Self {
-            told,
+            events,
             ..Self::default()
         };
     }
@@ -151,24 +151,24 @@ mod tests {
 
     #[test]
     fn another_cause_or_process_is_told_of_at_once_and_the_same_after_a_pause() {
-        let (mut notices, now) = (Notices::default(), Instant::now());
+        let (mut events, now) = (RepairEvents::default(), Instant::now());
         let writer = |pid, name: &str| Writer {
             pid,
             name: name.to_owned(),
         };
         let (missing, changed) = (Cause::Missing, Cause::Changed);
-        assert!(notices.take(missing, None, now));
-        assert!(!notices.take(missing, None, now));
-        assert!(notices.take(missing, Some(&writer(7, "nft")), now));
-        assert!(!notices.take(missing, Some(&writer(8, "nft")), now));
-        assert!(notices.take(changed, Some(&writer(8, "nft")), now));
-        for n in 0..Notices::MOST * 2 {
-            let is_due = notices.take(changed, Some(&writer(9, &format!("p{n}"))), now);
-            assert_eq!(is_due, n + 3 < Notices::MOST, "{n}");
+        assert!(events.take(missing, None, now));
+        assert!(!events.take(missing, None, now));
+        assert!(events.take(missing, Some(&writer(7, "nft")), now));
+        assert!(!events.take(missing, Some(&writer(8, "nft")), now));
+        assert!(events.take(changed, Some(&writer(8, "nft")), now));
+        for n in 0..RepairEvents::MOST * 2 {
+            let is_due = events.take(changed, Some(&writer(9, &format!("p{n}"))), now);
+            assert_eq!(is_due, n + 3 < RepairEvents::MOST, "{n}");
         }
-        let later = now + Notices::PAUSE;
-        assert!(notices.take(missing, None, later));
-        assert!(!notices.take(missing, None, later));
+        let later = now + RepairEvents::PAUSE;
+        assert!(events.take(missing, None, later));
+        assert!(!events.take(missing, None, later));
     }
 
     #[test]

@@ -4,8 +4,25 @@
 //! (`routing`). The kernel sends no notifications for legacy tables: for a pod redirected by them, their sizes are polled every
 //! second, and changes that keep the sizes are found by the periodic comparison. A commit does not say what changed, and commits
 //! of the agent are reported like those of other programs, so the rules are compared after each commit. The kernel sends no
-//! notification for a detached eBPF program either: links are polled twice per second ([`Attached`]). For the node's own network namespace, [`listener`] only
-//! counts the changes of routing.
+//! notification for a detached eBPF program either: links are polled twice per second ([`Attached`]). For the node's own network
+//! namespace, [`listener`] only counts the changes of routing.
+//!
+//! [`Drift`] starts and stops the watch of a pod. It calls an [`OnCommit`] after each change; [`on_commit()`] returns one that
+//! stores the pod in [`Drifted`] and wakes the reconciler by [`Wake`].
+//!
+//! ```
+//! use weir_drift::{Drift, Drifted, Wake, on_commit};
+//!
+//! let (drifted, wake) = (Drifted::default(), Wake::default());
+//! let reconciler = wake.subscribe();
+//! let on_commit = on_commit(drifted.clone(), wake);
+//! // `work` is a future that reads the sockets of all pods for which `drift.watch` is called.
+//! let (drift, work) = Drift::new(on_commit.clone());
+//! on_commit("uid-1".into(), None);
+//! assert!(reconciler.has_changed().is_ok_and(|changed| changed));
+//! assert!(drifted.take().contains_key("uid-1"));
+//! # drop((drift, work));
+//! ```
 #![forbid(unsafe_code)]
 
 mod attached;
@@ -132,7 +149,7 @@ struct Sockets {
 }
 
 fn locked<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Nothing in here panics half-way.
+    // No holder of the lock panics in the middle of a change.
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -215,7 +232,7 @@ impl Drift {
         let sockets = open().map_err(|e: weir_netlink::Error| e.to_string())?;
         let mut watched = locked(&self.watched);
         let request = (Uid::clone(uid), sockets);
-        // Where nobody reads any more the agent ends.
+        // Nothing reads any more only while the agent ends.
         if let Err(TrySendError::Full(_)) = self.requests.try_send(request) {
             return Err("too many requests wait".into());
         }

@@ -3,7 +3,7 @@
 //! ```text
 //! kernel -> socket -> Heard (the latest counters only) -> keep, which heals the node
 //! ```
-//! Notifications only trigger a look; the comparison reads the state itself. None of them is stored: the queue
+//! Notifications only trigger a comparison, which reads the state itself. None of them is stored: the queue
 //! consists of two counters, and lost notifications trigger a full comparison.
 
 use std::future::poll_fn;

@@ -20,6 +20,23 @@
 //! The names of loaded programs contain a digest of their instructions, so that a program of another version is recognized without
 //! loading. A program with the right name is weir's only if the kernel computes the same tag for it as for weir's code, which is
 //! loaded once per process to learn it, and if it uses the pinned maps.
+//!
+//! ```
+//! use weir_ambient::{Config, PodOverrides, Redirect};
+//! use weir_ebpf::{describe, try_programs};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let redirect = Redirect::new(Config::default(), &PodOverrides::default())?;
+//! for line in describe(&redirect)? {
+//!     println!("{line}");
+//! }
+//! // Loads the programs, and closes them again.
+//! if let Err(e) = try_programs() {
+//!     println!("this kernel, or the rights of this process, do not permit them: {e}");
+//! }
+//! # Ok(())
+//! # }
+//! ```
 #![forbid(unsafe_code)]
 
 pub mod asm;

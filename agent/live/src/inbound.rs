@@ -93,7 +93,7 @@ impl Inbound<'_> {
         let has_reset = resets_before.zip(resets()).is_some_and(|(b, now)| now > b);
         drop(held);
         match found {
-            // Connection tracking need not see what programs redirect, and the kernel need not have it.
+            // Connection tracking may miss connections that programs redirect, and the kernel may lack it.
             found if self.programs.is_some() => {
                 let entry = found.ok().flatten();
                 self.judge(check, entry, (begun, has_reset, count), connection.from)

@@ -3,6 +3,22 @@
 //! `weir verify` compares actual rules with desired ones. This crate needs no desired state and reads no rules: it sends
 //! packets through them. The result therefore includes the effect of foreign rules, routes and policies.
 //!
+//! [`prove`] opens the connections of a [`Plan`]. The [`Proof`] has one [`Check`] per connection, each with an [`Answer`].
+//!
+//! ```
+//! use weir_live::{Answer, Plan, prove};
+//! use weir_netlink::Netns;
+//!
+//! # fn main() -> weir_netlink::Result<()> {
+//! # if Netns::create().is_err_and(|e| e.is_permission()) { return Ok(()); } // an unprivileged user
+//! let pod = Netns::create()?;
+//! let proof = prove(&pod, &Plan::default())?;
+//! // A pod without an address opens no connection, which proves nothing.
+//! assert_eq!((proof.checks.len(), proof.answer()), (0, Answer::Unknown));
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! # How the destination is determined
 //!
 //! By connection tracking ([`weir_netfilter::conntrack`]). The kernel assigns each socket of this crate a source address and
@@ -75,8 +91,8 @@ pub struct Plan<'a> {
     pub destinations: Vec<IpAddr>,
     /// Name servers for DNS queries. Empty: DNS is not tested.
     pub name_servers: Vec<IpAddr>,
-    /// Destinations and name servers of a family that the namespace has no address of are checks with the answer unknown; else
-    /// they are left out.
+    /// Destinations and name servers of a family in which the namespace has no address become checks with the answer unknown;
+    /// otherwise they are left out.
     pub all: bool,
     /// The network namespace from which inbound connections are opened. `None`: inbound is not tested.
     pub caller: Option<&'a Netns>,

@@ -51,7 +51,7 @@ pub(crate) fn connection(
     run(witness, check, to, &[])
 }
 
-/// What cannot be sent, because the namespace has no address of the family.
+/// Returns unknown checks for connections that cannot be opened, because the namespace has no address of the family.
 pub(crate) fn untried(
     family: AddressFamily,
     destinations: &[IpAddr],

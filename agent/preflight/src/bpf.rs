@@ -185,8 +185,13 @@ fn try_one(trial: &Trial, netns: Option<&Netns>) -> Result<()> {
         }
         Trial::SkLookup => {
             let program = simplest(SK_LOOKUP.0, SK_LOOKUP.1)?;
-            let gone =
-                || Error::refused("attach", "a program", "there is no namespace to try it in");
+            let gone = || {
+                Error::refused(
+                    "attach",
+                    "a program",
+                    "there is no throwaway namespace to probe it in",
+                )
+            };
             let netns = netns.ok_or_else(gone)?.as_fd();
             program
                 .attach_to_netns(netns, SK_LOOKUP.1)

@@ -88,7 +88,7 @@ pub struct Verdict {
     pub outcome: Outcome,
     /// One text per fallback, missing feature, or feature that could not be determined.
     pub reasons: Vec<String>,
-    /// Capabilities that the job needs and this process lacks: the process that does the job needs them.
+    /// Capabilities that the job needs and this process lacks. Only the process that does the job needs them, not this survey.
     pub missing_capabilities: Vec<&'static str>,
 }
 

@@ -11,6 +11,17 @@
 //!
 //! Nothing on the machine is changed. No network and no cluster is needed. Without privileges it still reports what can be read
 //! from files, and why the rest is unknown.
+//!
+//! ```
+//! use weir_preflight::{JOBS, survey};
+//!
+//! let survey = survey(|area| eprintln!("probing {area}"));
+//! for job in JOBS {
+//!     let verdict = job.judge(&survey);
+//!     println!("{}: {} {:?}", job.name, verdict.outcome.words(), verdict.reasons);
+//! }
+//! assert!(survey.find("nf_tables", "expression redir").is_some());
+//! ```
 
 #![forbid(unsafe_code)]
 

@@ -56,7 +56,7 @@ pub const CAPABILITIES: [&str; 41] = [
 #[rustfmt::skip]
 pub const ROWS: &[(&str, &str)] = &[
     ("NET_ADMIN", "rules, routes, links"),
-    ("NET_RAW", "legacy tables, also to see whether a namespace has rules there"),
+    ("NET_RAW", "legacy tables, also to read the rules of a namespace"),
     ("SYS_ADMIN", "entering a pod's namespace"),
     ("SYS_PTRACE", "opening namespaces of other users' processes"),
     ("BPF", "eBPF, without CAP_SYS_ADMIN"),
@@ -96,7 +96,7 @@ pub fn findings() -> Vec<Finding> {
     let answer = over_this_namespace(has_net_admin);
     let instead = (
         "",
-        "run it as root of the user namespace that the node's network namespace belongs to",
+        "run this as root of the user namespace that owns the node's network namespace",
     );
     findings.push(finding(
         AREA,
@@ -117,7 +117,7 @@ fn over_this_namespace(has_net_admin: bool) -> Answer {
     let asked = || Routing::open()?.delete_link(i32::MAX.unsigned_abs());
     match asked() {
         Err(e) if has_net_admin && e.is_permission() => Answer::Unknown(
-            "this process is root in a user namespace of its own only, where the trials were made"
+            "this process is root only in its own user namespace, in which the probes ran"
                 .to_owned(),
         ),
         Err(e) if !e.is_permission() && !e.is_not_found() => Answer::Unknown(e.to_string()),
@@ -188,7 +188,7 @@ fn user_namespace() -> String {
     };
     match map.split_whitespace().collect::<Vec<_>>()[..] {
         ["0", "0", "4294967295"] => "the first one",
-        _ => "one of its own: eBPF and larger socket buffers need the first one",
+        _ => "not the first one, which eBPF and larger socket buffers need",
     }
     .to_owned()
 }

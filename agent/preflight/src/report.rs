@@ -71,7 +71,7 @@ pub fn text(survey: &Survey, verdicts: &[(&Job, Verdict)], colour: bool) -> Stri
         let _ = writeln!(out, "[{}] {note}", n + 1);
     }
     if !chosen.is_empty() {
-        out += "\nWhat weir does only where a setting or an option chooses it:\n";
+        out += "\nJobs that only a setting or an option selects:\n";
     }
     for (job, verdict) in chosen {
         out += &verdict_line(job, verdict, &paint);

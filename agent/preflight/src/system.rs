@@ -11,7 +11,7 @@ use weir_netfilter::probe::{Answer, Finding, finding};
 /// The name of the area in findings.
 pub const AREA: &str = "system";
 
-/// Source of an answer.
+/// How a feature is determined.
 #[derive(Clone, Copy, Debug)]
 pub enum Source {
     /// The first line of a file below `/proc/sys`, dots for slashes.
@@ -34,13 +34,13 @@ pub type SystemRow = (&'static str, Source, &'static str, &'static str);
 pub const ROWS: &[SystemRow] = &[
     ("IPv6", Source::File("/proc/net/if_inet6"), "ipv6", "IPv4 only"),
     ("BTF of the kernel", Source::File("/sys/kernel/btf/vmlinux"), "bpf_btf", "programs that need no BTF"),
-    ("bpffs", Source::Pins, "", "mount -t bpf bpf /sys/fs/bpf, or name another place in WEIR_BPFFS"),
+    ("bpffs", Source::Pins, "", "mount -t bpf bpf /sys/fs/bpf, or name another mount point in WEIR_BPFFS"),
     ("bpffs can be mounted", Source::FileSystem("bpf"), "bpf_syscall", "netfilter rules"),
-    ("cgroup v2", Source::Mounted("cgroup2"), "", "no eBPF on cgroups; the rest does not care"),
-    ("net.core.rmem_max", Source::Sysctl("net.core.rmem_max"), "", "bytes of answers that a namespace's own root can wait for"),
-    ("net.core.wmem_max", Source::Sysctl("net.core.wmem_max"), "", "bytes of one batch without CAP_NET_ADMIN of the first user namespace"),
+    ("cgroup v2", Source::Mounted("cgroup2"), "", "no eBPF on cgroups; nothing else needs it"),
+    ("net.core.rmem_max", Source::Sysctl("net.core.rmem_max"), "", "receive buffer, in bytes, for root of another user namespace"),
+    ("net.core.wmem_max", Source::Sysctl("net.core.wmem_max"), "", "send buffer, in bytes, without CAP_NET_ADMIN in the first user namespace"),
     ("net.ipv4.ip_forward", Source::Sysctl("net.ipv4.ip_forward"), "", "node-level ambient needs 1, as CNI plugins set it"),
-    ("net.ipv4.conf.all.rp_filter", Source::Sysctl("net.ipv4.conf.all.rp_filter"), "", "1 drops what node-level ambient sends back another way"),
+    ("net.ipv4.conf.all.rp_filter", Source::Sysctl("net.ipv4.conf.all.rp_filter"), "", "1 drops replies of node-level ambient that take another route"),
     ("net.ipv4.conf.all.route_localnet", Source::Sysctl("net.ipv4.conf.all.route_localnet"), "", "not needed: REDIRECT takes the interface's address"),
     ("net.ipv4.ip_local_port_range", Source::Sysctl("net.ipv4.ip_local_port_range"), "", "should be above the proxy's ports"),
     ("net.ipv6.conf.all.disable_ipv6", Source::Sysctl("net.ipv6.conf.all.disable_ipv6"), "ipv6", "1 is IPv4 only"),
@@ -52,7 +52,7 @@ pub const ROWS: &[SystemRow] = &[
     ("user.max_net_namespaces", Source::Sysctl("user.max_net_namespaces"), "", "0 forbids network namespaces"),
 ];
 
-/// Where programs are pinned: where `WEIR_BPFFS` says, else the usual place, which in a container may be the node's.
+/// The bpf file system with the pins: that of `WEIR_BPFFS`, otherwise the usual mount point, in a container possibly the node's.
 #[must_use]
 pub fn bpffs() -> PathBuf {
     let said = std::env::var_os("WEIR_BPFFS").filter(|path| !path.is_empty());
@@ -167,7 +167,7 @@ fn missing(root: &Path, path: &str) -> Answer {
     };
     match root.join(tree).is_dir() {
         true => Answer::Lack(format!("{path} is not there")),
-        false => Answer::Unknown(format!("/{tree} is not there; mount it to find out")),
+        false => Answer::Unknown(format!("/{tree} is missing; mount it to probe this")),
     }
 }
 

@@ -12,7 +12,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 /// Delay in which changes are collected.
 const GATHER: Duration = Duration::from_millis(50);
-/// Shortest time between two publications of the results: each looks at every pod.
+/// Minimum interval between two publications of the results, each of which iterates over all pods.
 const SHOW: Duration = Duration::from_millis(200);
 /// Capacity of the channel of a [`Handle`].
 const QUESTIONS: usize = 256;
@@ -67,7 +67,7 @@ pub enum Job<D> {
     Request(BoxFuture<'static, D>),
 }
 
-/// Bounds of the work.
+/// Limits of the work.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
     /// Maximum number of concurrent workers; late ones do not count.
@@ -114,7 +114,7 @@ pub fn handle() -> (Handle, Questions) {
 }
 
 impl Handle {
-    /// Has the pod examined now and waits for the verdict.
+    /// Requests an examination of the pod now, and waits for the verdict.
     ///
     /// # Errors
     /// The reason why it is not in sync; or the pod is gone, or the driver has ended.

@@ -289,7 +289,7 @@ mod tests {
         assert_eq!(queue.next(), None);
     }
 
-    /// What was found out since then is good enough for it; of the future there is nothing.
+    /// Observations count from `since` on, which is never in the future.
     #[test]
     fn work_that_comes_before_its_retry_is_of_now() {
         let (mut queue, now) = (Queue::new(1), Instant::now());
@@ -342,8 +342,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever happens in whatever order: no pod has two works at once, no more work holds a worker than there are,
-        /// and at rest the last change of every pod that is there was followed by work.
+        /// In any order of events: no pod has two jobs at once, no more jobs occupy a worker than there are workers, and
+        /// when the queue is idle, a job has followed the last change of every existing pod.
         #[test]
         fn histories(steps in proptest::collection::vec(step(), 0..80)) {
             const WORKERS: usize = 2;

@@ -26,7 +26,7 @@ struct Idle {
 }
 
 fn locked(idle: &Mutex<Idle>) -> MutexGuard<'_, Idle> {
-    // Nothing in here panics half-way.
+    // No holder of the lock panics in the middle of a change.
     idle.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -107,7 +107,7 @@ mod tests {
         let (go, wait) = sync_channel::<()>(0);
         let hangs = threads.begin(move || wait.recv()).unwrap();
         let first = threads.begin(id).unwrap().blocking_recv().unwrap();
-        // It says that it is idle after its answer.
+        // The thread reports that it is idle after its result.
         while locked(&threads.0).threads.is_empty() {
             std::thread::yield_now();
         }

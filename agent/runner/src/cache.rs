@@ -58,7 +58,7 @@ impl Cache {
                 Ok(()) => {}
                 Err(TryLockError::WouldBlock) => {
                     return Err(Error::NotPossible(format!(
-                        "another ADD of container {:?} to network {network:?} runs; wait for its end",
+                        "another ADD of container {:?} to network {network:?} is in progress; wait until it ends",
                         attachment.container_id
                     )));
                 }

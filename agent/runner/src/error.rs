@@ -144,7 +144,7 @@ impl fmt::Display for Error {
                 let dirs: Vec<_> = dirs.iter().map(|d| d.display().to_string()).collect();
                 write!(
                     f,
-                    "plugin {plugin:?} is in none of [{}]; install it there or name its directory",
+                    "plugin {plugin:?} is in none of the directories [{}]; install it in one, or name its directory",
                     dirs.join(", ")
                 )
             }
@@ -165,7 +165,7 @@ impl fmt::Display for Error {
             } => {
                 write!(
                     f,
-                    "plugin {plugin:?} gave no readable answer to {command}: {reason}"
+                    "plugin {plugin:?} returned no valid answer to {command}: {reason}"
                 )?;
                 write_stderr(f, stderr)
             }
@@ -175,7 +175,7 @@ impl fmt::Display for Error {
                 limit,
             } => write!(
                 f,
-                "plugin {plugin:?} did not end its {command} within {limit:?} and was killed; look \
+                "plugin {plugin:?} did not complete {command} within {limit:?} and was killed; look \
                  at its log, or allow more time"
             ),
             Self::Exec { program, error } => write!(

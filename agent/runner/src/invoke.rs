@@ -140,7 +140,7 @@ fn answer(command: Command, kind: &str, output: Output) -> Result<Value> {
                 stderr,
             },
             Err(_) => no_answer(
-                format!("exit status {status} and no error object on stdout, but {text:?}"),
+                format!("exit status {status}, with {text:?} on stdout instead of an error object"),
                 stderr,
             ),
         });
@@ -148,7 +148,7 @@ fn answer(command: Command, kind: &str, output: Output) -> Result<Value> {
     if text.trim().is_empty() {
         return match command {
             Command::Add | Command::Version => Err(no_answer(
-                "stdout is empty; it must hold the result".into(),
+                "stdout is empty; it must contain the result".into(),
                 stderr,
             )),
             _ => Ok(Value::Null),
@@ -157,7 +157,7 @@ fn answer(command: Command, kind: &str, output: Output) -> Result<Value> {
     match serde_json::from_str(&text) {
         Ok(value @ Value::Object(_)) => Ok(value),
         Ok(_) => Err(no_answer(
-            "stdout holds JSON that is no object".into(),
+            "stdout contains JSON that is not an object".into(),
             stderr,
         )),
         // Some plugins print a message to stdout although the command has no result.

@@ -5,6 +5,28 @@
 //! [`Runner`] finds the plugins, calls them in order, stores results between
 //! calls and calls DEL if an ADD fails half-way. [`PodNetworks`] are the networks of a pod under Multus.
 //!
+//! ```
+//! use weir_runner::{Attachment, NetworkList, Runner};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let text = r#"{"cniVersion": "1.1.0", "name": "pods", "plugins": [{"type": "bridge"}]}"#;
+//! let list = NetworkList::from_list(text, "10-pods.conflist")?;
+//! let attachment = Attachment {
+//!     container_id: "c1".into(),
+//!     netns: "/run/netns/web".into(),
+//!     ifname: "eth0".into(),
+//!     args: Attachment::pod_args("shop", "web-0", "c1"),
+//!     ..Attachment::default()
+//! };
+//! attachment.validate()?;
+//! let runner = Runner::new(vec!["/nonexistent/bin".into()], "/nonexistent/cache");
+//! // `runner.add(&list, &attachment)` calls the chain. There is no plugin in this directory:
+//! let error = runner.validate(&list).unwrap_err().to_string();
+//! assert!(error.contains("bridge"), "{error}");
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! Plugins are external programs, so this crate starts programs: in the file `exec.rs`, and nowhere else in weir. Only
 //! `weir cni`, `weir demo` and tests use this crate; the CNI plugin and the agent do not.
 //!

@@ -69,7 +69,7 @@ impl PodNetworks {
             let ifname = ifname.unwrap_or_else(|| format!("net{number}"));
             if let Some((other, _)) = all.iter().find(|(_, a)| a.ifname == ifname) {
                 let reason = format!(
-                    "networks {:?} and {:?} would both have interface {ifname:?}; name another one, as in NETWORK@INTERFACE",
+                    "networks {:?} and {:?} would both use interface {ifname:?}; name another one: NETWORK@INTERFACE",
                     other.name, list.name
                 );
                 return Err(Error::config(selection::SOURCE, reason));

@@ -130,7 +130,7 @@ impl Runner {
         }
         let Some(entry) = self.cache.load(&list.name, attachment)? else {
             return Err(Error::NotPossible(format!(
-                "no result of an ADD of container {:?} to network {:?} is kept; run ADD first",
+                "no stored result of an ADD of container {:?} to network {:?}; run ADD first",
                 attachment.container_id, list.name
             )));
         };
@@ -257,7 +257,7 @@ impl Runner {
                 Err(error) => errors.push(error),
                 Ok(versions) if versions.contains(&list.cni_version) => {}
                 Ok(versions) => errors.push(Error::NotPossible(format!(
-                    "plugin {:?} speaks [{}], not cniVersion {} of network {:?}",
+                    "plugin {:?} supports versions [{}], not cniVersion {} of network {:?}",
                     plugin.kind,
                     versions.join(", "),
                     list.cni_version,

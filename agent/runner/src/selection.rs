@@ -71,7 +71,7 @@ impl Selection {
         for name in self.namespace.iter().chain([&self.name]) {
             if !is_kubernetes_name(name) {
                 let reason = format!(
-                    "{name:?} is no name of an object of Kubernetes; write NAMESPACE/NAME@INTERFACE"
+                    "{name:?} is not a name of a Kubernetes object; write NAMESPACE/NAME@INTERFACE"
                 );
                 return Err(Error::config(SOURCE, reason));
             }

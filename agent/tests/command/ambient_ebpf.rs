@@ -586,7 +586,7 @@ fn an_engine_is_not_chosen_where_programs_cannot_be_looked_for() {
         let args = [verb, "ambient", "--config", request, "--netns", &netns];
         let run = scene.run_with(&args, &[("WEIR_BPFFS", &below_a_file)]);
         assert_eq!(run.code, code, "{verb}: {run:?}");
-        for words in [&below_a_file, "not known", "--engine", "WEIR_BPFFS"] {
+        for words in [&below_a_file, "it is unknown whether", "--engine", "WEIR_BPFFS"] {
             assert!(run.stderr.contains(words), "{verb}: {run:?}");
         }
         assert_eq!((run.stdout.as_str(), rules()), ("", before.clone()));
@@ -639,7 +639,7 @@ fn where_bpf_is_forbidden_programs_are_not_taken_for_absent() {
             let text = String::from_utf8_lossy(&out.stderr);
             assert_eq!(out.status.code(), Some(0), "{error} {verb:?}: {text}");
             let has = |words: &str| text.contains(words);
-            let told = has("not known") && has("bpf(2) is not permitted");
+            let told = has("it is unknown whether") && has("bpf(2) is not permitted");
             assert_eq!(told, is_told, "{error} {verb:?}: {text}");
         }
         let applied =

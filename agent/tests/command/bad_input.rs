@@ -199,7 +199,7 @@ fn a_pipe_without_a_writer_is_named() {
     let mut stderr = BufReader::new(child.stderr.take().unwrap());
     stderr.read_line(&mut said).unwrap();
     assert!(
-        said.contains("nothing has come from") && said.contains(pipe.path()),
+        said.contains("no data from") && said.contains(pipe.path()),
         "{said}"
     );
     std::fs::write(pipe.path(), "{}").unwrap();

@@ -13,7 +13,7 @@ fn a_redirection_comes_is_found_and_goes() {
     let missing = weir(&with("verify"));
     assert_eq!(missing.code, 1, "{}", missing.stdout);
     assert!(
-        missing.stdout.contains("holds nothing of the redirection"),
+        missing.stdout.contains("holds no part of the redirection"),
         "{}",
         missing.stdout
     );

@@ -112,7 +112,7 @@ fn programs_that_cannot_be_detached_keep_their_routing() {
             assert_eq!(verified.code, 0, "{call}: {verified:?} after {cleaned:?}");
         }
         if !scene.holding().is_empty() {
-            let says = "programs of eBPF may be in force";
+            let says = "eBPF programs may be attached";
             assert!(cleaned.stderr.contains(says), "{call}: {cleaned:?}");
         }
     }
@@ -137,7 +137,7 @@ fn sysctls_whose_previous_values_are_lost_are_named() {
 #[test]
 fn a_failed_change_of_the_engine_says_what_is_in_force() {
     let Some(scene) = Scene::new() else { return };
-    let says = "rules, programs of eBPF or both may be in force";
+    let says = "rules, eBPF programs or both may be in force";
     for (from, to, call) in [
         ("ebpf", "nft", "unlink:error=EACCES:when=1"),
         ("ebpf", "nft", "flock:error=ENOLCK:when=2"),

@@ -176,7 +176,7 @@ fn sets_of_one_namespace_are_restored_into_another_and_shown() {
     // Whether there is room for the entries, and none of them exists, is not known.
     let (untold, tested) = tested.stdout.split_once('\n').unwrap();
     assert!(
-        untold.starts_with("unknown: entries and sets that exist"),
+        untold.starts_with("unknown: whether entries and sets already exist"),
         "{untold}"
     );
     assert_eq!(

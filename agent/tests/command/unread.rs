@@ -32,7 +32,7 @@ fn programs_that_cannot_be_read_are_unknown_and_the_rest_is_shown() {
     let all = show(&netns, "EPERM", &[]);
     assert_eq!(all.code, 3, "{all:?}");
     assert!(all.stdout.contains("table ip other"), "{all:?}");
-    for words in ["programs of eBPF are unknown", "CAP_BPF", "--engine"] {
+    for words in ["eBPF programs cannot be read", "CAP_BPF", "--engine"] {
         assert!(all.stderr.contains(words), "{words}: {all:?}");
     }
     let json = show(&netns, "EPERM", &["--json"]);
@@ -68,7 +68,7 @@ fn a_file_system_of_pins_that_cannot_be_read_is_no_proof_of_anything() {
     let shown = run(&["show", "--netns", &at]);
     assert_eq!(shown.code, 3, "{shown:?}");
     assert!(
-        shown.stderr.contains("programs of eBPF are unknown"),
+        shown.stderr.contains("eBPF programs cannot be read"),
         "{shown:?}"
     );
     // What is not redirected by rules may be redirected by programs.
@@ -90,7 +90,7 @@ fn a_file_system_of_pins_that_cannot_be_read_is_no_proof_of_anything() {
     let unknown = run(&live);
     assert_eq!(unknown.code, 3, "{unknown:?}");
     assert!(unknown.stdout.is_empty(), "{unknown:?}");
-    for words in ["is not known", "WEIR_BPFFS"] {
+    for words in ["it is unknown whether", "WEIR_BPFFS"] {
         assert!(unknown.stderr.contains(words), "{words}: {unknown:?}");
     }
 }

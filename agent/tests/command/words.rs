@@ -161,7 +161,7 @@ fn an_argument_that_cannot_be_used_is_2() {
     assert_eq!(add.code, 1, "{}", add.stderr);
     let named = add.stderr.matches("\"weir-no-such-plugin\"").count();
     assert_eq!(named, 1, "{}", add.stderr);
-    assert!(add.stderr.contains("install it there"), "{}", add.stderr);
+    assert!(add.stderr.contains("install it in one"), "{}", add.stderr);
     // install-cni exits with the same code.
     assert_eq!(weir(&["agent", "--no-such-flag"]).code, 1);
 }
@@ -207,7 +207,7 @@ fn an_empty_namespace_is_one_line() {
     assert_eq!(empty.code, 1, "{}", empty.stderr);
     assert_eq!(empty.stdout.lines().count(), 1, "{}", empty.stdout);
     assert!(
-        empty.stdout.contains("holds nothing of the redirection"),
+        empty.stdout.contains("holds no part of the redirection"),
         "{}",
         empty.stdout
     );

@@ -61,7 +61,7 @@ fn an_api_server_that_never_answers() {
         "{page}"
     );
     assert!(
-        page.contains("asked for redirection when they were seen last"),
+        page.contains("requested redirection when the pods were last known"),
         "{page}"
     );
 }

@@ -173,7 +173,7 @@ fn a_dry_run_says_what_a_pass_would_do_and_writes_nothing() {
     let path = |name: &str| node.path(name).display().to_string();
     for line in [
         format!(
-            "write  {} (mode 0755): from {}: the node does not have it",
+            "write  {} (mode 0755): from {}: it is missing on the node",
             path("bin/istio-cni"),
             path("source/istio-cni")
         ),

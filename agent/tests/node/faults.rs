@@ -103,7 +103,7 @@ fn a_full_disk_leaves_everything_as_it_was() {
     let filler = node.path("net.d/filler");
     let _ = std::fs::write(filler, vec![b'x'; 4096]);
     let log = fails(&node, &[]);
-    assert!(log.contains("the file is as it was"), "{log}");
+    assert!(log.contains("the file is unchanged"), "{log}");
     assert_eq!(node.read(LIST), BRIDGE);
     assert_eq!(node.names("net.d"), ["10-pods.conflist", "filler"]);
 }
@@ -119,7 +119,7 @@ fn a_program_that_is_too_large_is_refused_and_named() {
     for words in [
         "source/large: ",
         "more than 256 MiB",
-        "take it out of the image",
+        "remove it from the image",
     ] {
         assert!(log.contains(words), "{words}: {log}");
     }

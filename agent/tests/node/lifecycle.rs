@@ -62,7 +62,7 @@ fn what_an_agent_with_other_settings_wrote_does_not_stay_beside_a_configuration_
     let entry = BRIDGE.replace("\"portmap\"", "\"istio-cni\"");
     node.write("net.d/05-other.conflist", &entry);
     let warning = install(&[("CNI_CONF_NAME", "10-pods.conflist")]);
-    assert!(warning.is_some_and(|w| w.contains("nobody keeps up to date")));
+    assert!(warning.is_some_and(|w| w.contains("no agent updates")));
 }
 
 /// The kubelet reports this for each pod; the agent reports it before there is one.

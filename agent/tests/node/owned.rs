@@ -59,8 +59,8 @@ fn a_list_of_our_own_has_a_name_that_runtimes_read_and_that_is_free() {
     env.insert("ISTIO_OWNED_CNI_CONFIG".into(), "true".into());
     env.insert("AMBIENT_ENABLED".into(), "true".into());
     for (owned, primary, refused) in [
-        ("02-own.json", "", "end in .conflist"),
-        ("02-own", "", "end in .conflist"),
+        ("02-own.json", "", "ends in .conflist"),
+        ("02-own", "", "ends in .conflist"),
         ("10-a.conf", "10-a.conflist", "CNI_CONF_NAME"),
         ("", "02-istio-cni.conflist", "CNI_CONF_NAME"),
         ("02-own.conf", "10-a.conf", ""),

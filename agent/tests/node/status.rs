@@ -177,7 +177,7 @@ fn the_page_and_its_json_agree_with_the_metrics() {
     }
     // A pod that is no longer verified shows when it was last verified.
     let at = pod_of(&all, "db-0")["verifiedAt"].clone();
-    agent.until("looked at again", || {
+    agent.until("checked again", || {
         pod_of(&agent.facts(), "db-0")["verifiedAt"] != at
     });
     let [.., last] = &scene.sandboxes[..] else {
@@ -274,11 +274,11 @@ fn what_is_missing_is_said_in_words() {
         why.as_str().unwrap().contains("list and watch on pods"),
         "{why}"
     );
-    assert!(page(&agent).contains("They have not been looked at yet"));
+    assert!(page(&agent).contains("They have not been examined yet"));
     server.fault(|_| None);
     agent.until("synced", || agent.facts()["podWatch"]["state"] == "synced");
     assert_eq!(agent.facts()["podWatch"]["reason"], Value::Null);
-    agent.until("seen", || page(&agent).contains("No pod of this node asks"));
+    agent.until("seen", || page(&agent).contains("No pod of this node requests"));
 }
 
 #[test]
@@ -340,7 +340,7 @@ fn a_browser_shows_the_page_and_has_nothing_to_refuse() {
         for text in [
             "3 of 5",
             "web-5f6d8c7b9-4hnzt",
-            "What this kernel is good for",
+            "Jobs that this kernel allows",
         ] {
             assert!(visit.dom.contains(text), "{text}: {}", visit.dom);
         }

@@ -13,6 +13,44 @@
 //!
 //! [`Server`] is the socket with its connections, [`Workloads`] supplies all pods, [`Handle`] adds and removes pods,
 //! [`Observer`] receives events.
+//!
+//! ```
+//! use std::{sync::Arc, time::Duration};
+//! use weir_zds::{AddError, Observer, Options, Server, Uid, Workload, Workloads};
+//!
+//! struct NoPods;
+//! impl Workloads for NoPods {
+//!     fn all(&self) -> Option<Vec<Workload>> {
+//!         Some(Vec::new())
+//!     }
+//! }
+//! # struct Ignore;
+//! # impl Observer for Ignore {
+//! #     fn connections(&self, _: usize) {}
+//! #     fn snapshot(&self, _: usize, _: usize) {}
+//! #     fn snapshot_refused(&self, _: &str) {}
+//! #     fn refused(&self, _: &str, _: &str) {}
+//! #     fn answered(&self, _: &Uid) {}
+//! #     fn closed(&self, _: &str) {}
+//! #     fn stranger(&self, _: &str) {}
+//! #     fn socket(&self, _: Option<&str>) {}
+//! # }
+//! # fn main() -> std::io::Result<()> {
+//! # let dir = weir_testing::TempDir::new();
+//! let options = Options::new(dir.file("ztunnel.sock"));
+//! let server = Server::start(options, Arc::new(NoPods), Arc::new(Ignore))?;
+//! let pod = Workload {
+//!     uid: "uid-1".into(),
+//!     name: "web-0".into(),
+//!     namespace: "shop".into(),
+//!     service_account: "web".into(),
+//!     netns: Some(Arc::new(std::fs::File::open("/proc/thread-self/ns/net")?)),
+//! };
+//! let added = server.handle().add(&pod, Duration::from_secs(1));
+//! assert_eq!(added, Err(AddError::NoProxy), "no ztunnel is connected");
+//! # Ok(())
+//! # }
+//! ```
 #![forbid(unsafe_code)]
 
 mod connection;

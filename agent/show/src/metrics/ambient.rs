@@ -54,7 +54,7 @@ impl Ambient {
             healed: counters(
                 r,
                 "weir_ambient_healed",
-                "Pods of ambient mode whose rules something had changed, by cause",
+                "Pods of ambient mode whose rules another writer had changed, by cause",
                 "cause",
                 &["missing", "changed"],
             ),
@@ -68,12 +68,12 @@ impl Ambient {
             contention: counter(
                 r,
                 "weir_ambient_contention",
-                "Repairs that were put off because something changes the rules of a pod again and again",
+                "Repairs that were delayed because another writer keeps reverting the rules of a pod",
             ),
             refused: counter(
                 r,
                 "weir_ambient_refused",
-                "Pods that ztunnel refused to take, and ends of its list of all pods that it refused",
+                "Pods that ztunnel refused, and snapshots whose end it refused",
             ),
             host: gauge(
                 r,
@@ -83,21 +83,21 @@ impl Ambient {
             host_healed: counters(
                 r,
                 "weir_ambient_host_healed",
-                "Repairs of the host's part that something had changed: rules for probes, or what captures pods at the node",
+                "Repairs of the host's rules for probes, or of redirection at the node, after a change by another writer",
                 "purpose",
                 &["probes", "capture"],
             ),
             packets: counters(
                 r,
                 "weir_ambient_packets",
-                "Packets that programs of eBPF reported, by reason: those that were dropped, and with WEIR_EBPF_EVENTS=all first packets that were captured or passed",
+                "Packets that eBPF programs reported, by reason: dropped ones, and with WEIR_EBPF_EVENTS=all the first packets of captured and passed connections",
                 "reason",
                 &Reason::all().map(Reason::name).collect::<Vec<_>>(),
             ),
             packets_not_reported: counter(
                 r,
                 "weir_ambient_packets_not_reported",
-                "Packets that programs of eBPF could not report: more than ten a second in a namespace, or no room",
+                "Packets that eBPF programs did not report: more than ten per second in a namespace, or a full buffer",
             ),
         }
     }

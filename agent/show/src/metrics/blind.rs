@@ -79,7 +79,7 @@ impl Sight {
     }
 
     fn round(&self) -> MutexGuard<'_, Round> {
-        // Nothing in here panics half-way.
+        // No holder of the lock panics in the middle of a change.
         self.round.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -1,6 +1,9 @@
 //! Converts OpenMetrics to the Prometheus text format 0.0.4.
 //!
 //! OpenMetrics declares a counter without its suffix `_total` and ends the text with `# EOF`.
+//!
+//! The text is that of the crate prometheus-client, which encodes no other format and does not give access to the registered
+//! metrics, so it is converted line by line.
 
 use std::collections::BTreeSet;
 

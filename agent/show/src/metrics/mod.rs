@@ -79,7 +79,7 @@ impl Metrics {
             lines_dropped: counter(
                 &mut registry,
                 "weir_log_lines_dropped",
-                "Lines of the log that stdout, stderr or a file did not take: nothing reads it, or the disk is full",
+                "Dropped log lines: the pipe of stdout or stderr, or the disk of a log file, is full",
             ),
             registry: Arc::new(registry),
         }

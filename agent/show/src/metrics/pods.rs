@@ -43,7 +43,7 @@ impl Pods {
             unreadable: counter(
                 r,
                 "weir_pod_watch_unreadable",
-                "Objects of the API server that the agent cannot read, by whose last readable state it goes on",
+                "Objects of the API server that the agent cannot decode; it keeps using their last decodable state",
             ),
             current: Arc::new([false, true].map(AtomicBool::new)),
         }

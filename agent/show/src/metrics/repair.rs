@@ -95,7 +95,7 @@ impl Repair {
             contention: counter(
                 r,
                 "weir_contention",
-                "Repairs of pods that were put off because something changes the rules again and again",
+                "Repairs of pods that were delayed because another writer keeps reverting them",
             ),
             events: counters(
                 r,

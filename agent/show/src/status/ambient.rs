@@ -67,7 +67,7 @@ impl Ambient {
             ),
             (
                 "ambient pods known",
-                begins.then(|| "not every pod of this node was looked at yet".to_owned()),
+                begins.then(|| "not every pod of this node was examined yet".to_owned()),
             ),
         ]
     }
@@ -184,7 +184,7 @@ impl AmbientFacts {
         h.raw("</p>\n");
         self.connections(h);
         let Some(pods) = &self.pods else {
-            h.raw("<p class=\"lede\">They have not been looked at yet.</p></section>\n");
+            h.raw("<p class=\"lede\">They have not been examined yet.</p></section>\n");
             return;
         };
         if pods.is_empty() {

@@ -29,6 +29,6 @@ pub(super) fn ask(status: Status, journal: Journal) {
     if let Err(e) = begun {
         let mut state = status.state();
         state.jobs.state = "failed";
-        state.jobs.reason = Some(format!("no thread to ask it in: {e}"));
+        state.jobs.reason = Some(format!("cannot start a thread for the probes: {e}"));
     }
 }

@@ -226,7 +226,7 @@ impl Status {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing in here panics half-way.
+        // No holder of the lock panics in the middle of a change.
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -302,9 +302,7 @@ impl Status {
         let install = &state.install;
         match (&state.failing, &install.last_failure) {
             (Some(Failing { why, damage: None }), _) => {
-                format!(
-                    "the CNI plugin is installed; the last check failed: {why}; it is tried again"
-                )
+                format!("the CNI plugin is installed; the last check failed: {why}; it is retried")
             }
             (
                 Some(Failing {
@@ -313,10 +311,10 @@ impl Status {
                 }),
                 _,
             ) => format!(
-                "the CNI plugin is not installed as it was: {damage}; installing it again failed: {why}; it is tried again"
+                "the installation of the CNI plugin was changed: {damage}; repairing it failed: {why}; it is retried"
             ),
             (None, _) if install.last_pass.is_some() => {
-                "the CNI plugin was installed, and is being checked again".to_owned()
+                "the CNI plugin is installed, and is being checked again".to_owned()
             }
             (None, Some(Failure { reason, .. })) => {
                 format!("the CNI plugin is not installed yet: {reason}")
@@ -331,8 +329,7 @@ impl Status {
     fn overdue(&self) -> Option<String> {
         let since = self.0.metrics.overdue()?.as_secs();
         Some(format!(
-            "no round of verification has ended for {since} s: what is shown of pods is older than that; the log may \
-             say why, and another agent begins anew"
+            "no verification pass has ended for {since} s, so the state of pods is outdated; see the agent's log, or restart the agent"
         ))
     }
 

@@ -65,14 +65,14 @@ fn top(h: &mut Html, f: &Facts) {
         }
         (true, _, 0) if f.not_ready.is_some() => (Mood::Bad, "not ready".to_owned()),
         (true, "on", 0) if f.unasked.iter().any(|found| !found.removed) => {
-            (Mood::Bad, "rules where none are asked for".to_owned())
+            (Mood::Bad, "rules in pods that request none".to_owned())
         }
         (true, "on", 0) if f.unasked_unseen.count > 0 => {
-            (Mood::Plain, "not all pods could be looked at".to_owned())
+            (Mood::Plain, "not all pods could be examined".to_owned())
         }
         (true, "on", 0) => (Mood::Good, "all is well".to_owned()),
-        (true, "on", 1) => (Mood::Bad, "1 pod is not as it asks".to_owned()),
-        (true, "on", n) => (Mood::Bad, format!("{n} pods are not as they ask")),
+        (true, "on", 1) => (Mood::Bad, "1 pod is not verified".to_owned()),
+        (true, "on", n) => (Mood::Bad, format!("{n} pods are not verified")),
         (true, _, _) => (Mood::Plain, "installed, pods not verified".to_owned()),
     };
     h.raw("<header><div><p class=\"quiet\">weir agent</p><h1>");
@@ -100,8 +100,8 @@ fn top(h: &mut Html, f: &Facts) {
         None => ("none".to_owned(), "unknown".to_owned()),
     };
     let of = match f.pod_watch.state {
-        "trouble" => "</b> of those that are known to ask for it</li><li><b>",
-        _ => "</b> of those that ask for it</li><li><b>",
+        "trouble" => "</b> of the known pods that request redirection</li><li><b>",
+        _ => "</b> of the pods that request redirection</li><li><b>",
     };
     h.raw("</dl>\n<ul class=\"tiles\"><li><b>");
     h.text(&count).raw("</b> pods verified</li><li><b>");
@@ -127,8 +127,8 @@ fn pods(h: &mut Html, f: &Facts) {
     reason(h, f.pod_watch.reason.as_deref());
     h.raw("</p>\n");
     if f.pod_socket.state == "failed" {
-        h.raw("<p class=\"lede\">The socket where the plugin asks for pods: ");
-        chip(h, Mood::Bad, "not there");
+        h.raw("<p class=\"lede\">The socket for the plugin's queries about pods: ");
+        chip(h, Mood::Bad, "failed");
         reason(h, f.pod_socket.reason.as_deref());
         h.raw("</p>\n");
     }
@@ -139,14 +139,14 @@ fn pods(h: &mut Html, f: &Facts) {
         } else {
             Mood::Bad
         };
-        chip(h, mood, "not asked for");
+        chip(h, mood, "not requested");
         h.raw(" ").text(&found.namespace).raw("/").text(&found.name);
         h.raw(" ").text(&found.message).raw("</p>\n");
     }
     if let Some(first) = &f.unasked_unseen.first {
         h.raw("<p class=\"lede\">");
-        chip(h, Mood::Plain, "not known");
-        h.raw(" Whether they have rules that they do not ask for, of ");
+        chip(h, Mood::Plain, "unknown");
+        h.raw(" Pods that request no redirection and could not be checked for rules: ");
         h.number(f.unasked_unseen.count).raw(", first ");
         h.text(first).raw("</p>\n");
     }
@@ -158,7 +158,7 @@ fn pods(h: &mut Html, f: &Facts) {
             return;
         }
         "begins" => {
-            h.raw("<p class=\"lede\">They have not been looked at yet.</p></section>\n");
+            h.raw("<p class=\"lede\">They have not been examined yet.</p></section>\n");
             return;
         }
         "overdue" => {
@@ -171,8 +171,8 @@ fn pods(h: &mut Html, f: &Facts) {
     }
     if f.pods.is_empty() {
         h.raw(match (f.pod_watch.state, f.verification.state) {
-            ("synced", "on") => "<p class=\"lede\">No pod of this node asks for redirection.",
-            _ => "<p class=\"lede\">No pod of this node asked for redirection when they were seen last.",
+            ("synced", "on") => "<p class=\"lede\">No pod of this node requests redirection.",
+            _ => "<p class=\"lede\">No pod of this node requested redirection when the pods were last known.",
         });
         h.raw("</p></section>\n");
         return;
@@ -238,8 +238,8 @@ fn repairs(h: &mut Html, f: &Facts) {
     for row in v.repairs.chunk_by(|a, b| a.cause == b.cause) {
         h.raw("<tr><th scope=\"row\">");
         h.text(match row.first().map(|r| r.cause) {
-            Some("criteria") => "because its init container noticed",
-            _ => "because its rules differed",
+            Some("criteria") => "reported by the pod's init container",
+            _ => "rules not in sync",
         });
         h.raw("</th>");
         for r in row {
@@ -290,16 +290,16 @@ fn install(h: &mut Html, f: &Facts) {
 
 fn jobs(h: &mut Html, f: &Facts) {
     let k = &f.kernel_jobs;
-    h.raw("<section><h2>What this kernel is good for</h2>\n<p class=\"lede\">As <code>weir preflight</code> finds it in this process, once at start");
+    h.raw("<section><h2>Jobs that this kernel allows</h2>\n<p class=\"lede\">Result of <code>weir preflight</code> in this process, at its start");
     match k.state {
-        "asking" => h.raw(": it is being asked."),
-        "failed" => h.raw(": it could not be asked"),
+        "asking" => h.raw(": in progress."),
+        "failed" => h.raw(": failed"),
         _ => h.raw("."),
     };
     if k.state == "failed" {
         reason(h, k.reason.as_deref());
     } else if let Some(why) = &k.reason {
-        h.raw(" Not all of it could be told: ").text(why);
+        h.raw(" Some features are unknown: ").text(why);
     }
     h.raw("</p>\n");
     if k.jobs.is_empty() {

@@ -73,7 +73,7 @@ fn root_gets_an_answer_to_everything_and_the_jobs_that_were_asked_for() {
         "ambient",
     ]);
     // On a slow machine weir reports what it waits for.
-    let complaints = run.stderr.lines().filter(|l| !l.contains("still asking"));
+    let complaints = run.stderr.lines().filter(|l| !l.contains("still probing"));
     assert_eq!(
         (run.code, complaints.count()),
         (0, 0),
@@ -122,7 +122,7 @@ fn root_gets_an_answer_to_everything_and_the_jobs_that_were_asked_for() {
     assert!(sentence && !lines[0].contains("ebpf"), "{}", run.stdout);
     assert!(lines[1].starts_with("sidecar ") && lines[2].starts_with("sidecar-tproxy "));
     let at = |beginning: &str| lines.iter().position(|l| l.starts_with(beginning)).unwrap();
-    assert!(at("kernel ") < at("What weir does only where") && at("NF_TABLES") < at("ebpf "));
+    assert!(at("kernel ") < at("Jobs that only a setting") && at("NF_TABLES") < at("ebpf "));
 }
 
 /// Without bpf(2) the default settings lose nothing.
@@ -179,7 +179,7 @@ fn a_slow_run_says_what_it_waits_for() {
         "preflight",
     ]);
     let stderr = String::from_utf8_lossy(&out.stderr).into_owned();
-    assert!(stderr.contains("weir: still asking about "), "{stderr}");
+    assert!(stderr.contains("weir: still probing "), "{stderr}");
     assert_eq!(out.status.code(), Some(0));
 }
 

@@ -151,7 +151,7 @@ pub(super) fn canonical(rule: &Rule, family: XtFamily) -> Result<Rule> {
         Error::malformed(
             "read back",
             format!("`{rule}`"),
-            "what was written cannot be read",
+            "the encoded rule cannot be decoded: this is a defect of weir",
         )
     })?;
     // The verdict distinguishes the standard targets, and is only set when a whole table is encoded.
