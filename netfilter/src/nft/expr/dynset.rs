@@ -48,8 +48,11 @@ impl Dynset {
             .chain(many)
             .map(|e| Some(e?.0))
             .collect();
+        // The kernel accepts no dynset here. One in a forged message is listed by its bytes, with everything in it: the message
+        // would determine the depth of the recursion.
+        let exprs = exprs.filter(|all| !all.iter().any(|e| matches!(e, Expr::Dynset(_))))?;
         // The registers of the rule are not available here, so a statement that needs one is listed by its bytes.
-        let text = listing::text(&exprs?, &[], l.family);
+        let text = listing::text(&exprs, &[], l.family);
         // Each element has its own counter, so the counter of the statement has no values.
         Some(text.replace("counter packets 0 bytes 0", "counter"))
     }

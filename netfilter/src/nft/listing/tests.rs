@@ -1,7 +1,8 @@
 //! Tests of rules that no tool writes.
 
 use super::*;
-use crate::nft::expr::{Cmp, DataAttrs, ExprAttrs, Hash, Meta, expr};
+use crate::nft::expr::{Cmp, DataAttrs, ExprAttrs, ExprElem, Hash, Meta, expr};
+use weir_netlink::attr::{AttrSet as _, Writer};
 
 fn equals(byte: u8) -> Expr {
     Expr::Cmp(Cmp {
@@ -155,4 +156,30 @@ fn terms_of_terms_are_bounded() {
     let text = text(&exprs, &[], TableFamily::Inet);
     assert!(text.contains("opaque(hash"), "{} bytes", text.len());
     assert!(text.len() < 20_000, "{} bytes", text.len());
+}
+
+/// The kernel accepts no dynset within a dynset, but a forged message may contain hundreds. A thread has 2 MiB by default.
+#[test]
+fn the_depth_of_statements_is_bounded() {
+    let meta = expr!(Meta {
+        key: raw::NFT_META_MARK,
+        dreg: raw::NFT_REG_1
+    });
+    let dynset = |inner: Option<Expr>| {
+        let mut w = Writer::new();
+        for e in inner.map(|e| [meta.clone(), e]).into_iter().flatten() {
+            w.attr(1, true, |w| ExprElem(e).encode(w));
+        }
+        expr!(Dynset {
+            set: "s".to_owned(),
+            op: raw::NFT_DYNSET_OP_ADD,
+            sreg_key: raw::NFT_REG_1,
+            expressions: w.finish().expect("at most 64 KiB")
+        })
+    };
+    let forged = (0..700).fold(dynset(None), |inner, _| dynset(Some(inner)));
+    let list = move || text(&[meta, forged], &[], TableFamily::Inet);
+    let thread = std::thread::Builder::new().stack_size(2 << 20).spawn(list);
+    let listed = thread.expect("a thread").join().expect("listed");
+    assert!(listed.contains("opaque(dynset"), "{listed:.200}");
 }
