@@ -144,7 +144,7 @@ fn has_counter(rule: &Rule) -> bool {
 
 fn packets(rule: &Rule) -> u64 {
     let count = |s: &Statement| match s {
-        Statement::Counter(c) => c.packets,
+        Statement::Counter(c) => c.packets.unwrap_or(0),
         _ => 0,
     };
     rule.statements.iter().map(count).sum()

@@ -1,13 +1,14 @@
 //! What the preceding matches of a rule imply about the packet, and the header fields that follow from it.
 
+use super::expr::{self, Key};
 use super::headers::{self, Field};
-use super::listing::{Key, Kind, Term, find_key};
+use super::listing::{Kind, Term};
 use super::model::{
-    AnonymousSet, CmpOp, CtKey, Data, DataType, FibResult, Match, MetaKey, Operand, PayloadBase,
+    AnonymousSet, CmpOp, CtDirection, CtKey, Data, DataType, Match, MetaKey, Operand, PayloadBase,
     Selector, TableFamily,
 };
+use super::raw;
 use super::wire::ElemAttrs;
-use super::{expr, raw};
 
 /// The headers that the preceding matches imply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -313,7 +314,7 @@ impl Context {
     /// The mask of the named field among the loaded bytes, not all of them, to which these bits belong, and the number of bits
     /// to its right. Bits beyond the loaded bytes are ignored.
     pub(crate) fn around(self, selector: &Selector, bits: u64) -> Option<(Data, u32)> {
-        let len = width(selector);
+        let len = key(selector)?.len;
         let unused = 64_u32.checked_sub(len.checked_mul(8)?)?;
         let bits = bits & u64::MAX.checked_shr(unused)?;
         let ends = (0..=bits.trailing_zeros().min(63)).rev();
@@ -330,28 +331,31 @@ impl Context {
         masks.find_map(named).filter(|_| bits != 0)
     }
 
-    /// The type of a selector's value.
-    pub(crate) fn data_type(self, selector: &Selector) -> DataType {
-        match selector {
-            Selector::Payload { .. } => self
-                .field(selector)
-                .map_or(DataType::INTEGER, |f| f.data_type),
+    /// What a selector loads, with the type that the preceding matches imply.
+    pub(crate) fn key(self, selector: &Selector) -> Option<Key> {
+        let data_type = match selector {
+            Selector::Payload { .. } => self.field(selector).map(|f| f.data_type),
             Selector::Ct(CtKey::Src | CtKey::Dst, _) if self.nfproto == Some(raw::NFPROTO_IPV6) => {
-                DataType::IPV6_ADDR
+                Some(DataType::IPV6_ADDR)
             }
-            Selector::Fib { flags, result } => expr::fib::data_type(*flags, *result),
-            _ => key(selector).map_or(DataType::INTEGER, |k| k.data_type),
-        }
+            _ => None,
+        };
+        let key = key(selector)?;
+        Some(Key {
+            data_type: data_type.unwrap_or(key.data_type),
+            ..key
+        })
     }
 
     /// The content of a register after a load of the selector.
-    pub(crate) fn term(self, selector: &Selector) -> Term {
-        Term {
+    pub(crate) fn term(self, selector: &Selector) -> Option<Term> {
+        let key = self.key(selector)?;
+        Some(Term {
             kind: Kind::Selector(selector.clone()),
-            data_type: self.data_type(selector),
-            host_order: is_host_order(selector),
-            len: width(selector),
-        }
+            data_type: key.data_type,
+            host_order: key.host_order,
+            len: key.len,
+        })
     }
 }
 
@@ -367,30 +371,21 @@ fn network(ether_type: u64) -> Option<Implied> {
     matches!(ether_type, ETH_P_IP | ETH_P_IPV6 | ETH_P_ARP).then_some(Implied::Network)
 }
 
-/// The row of a selector's key.
-fn key(selector: &Selector) -> Option<&'static Key> {
+/// What a selector loads; `None` if this version does not know its key.
+pub(crate) fn key(selector: &Selector) -> Option<Key> {
     match selector {
-        Selector::Meta(key) => find_key(expr::meta::KEYS, key.number()),
-        Selector::Ct(key, _) => find_key(expr::ct::KEYS, key.number()),
-        Selector::Socket(key, _) => find_key(expr::socket::KEYS, key.number()),
-        Selector::Payload { .. } | Selector::Fib { .. } => None,
+        Selector::Meta(key) => key.key(),
+        Selector::Ct(_, Some(CtDirection::Other(_))) => None,
+        Selector::Ct(key, _) => key.key(),
+        Selector::Socket(key, _) => key.key(),
+        Selector::Fib { flags, result } => expr::fib::key(*flags, *result),
+        Selector::Payload { len, .. } => Some(Key::net(DataType::INTEGER, *len)),
     }
 }
 
-/// Whether a selector's value is a number in host order; interface names are not numbers.
-pub(crate) fn is_host_order(selector: &Selector) -> bool {
-    match selector {
-        Selector::Payload { .. } => false,
-        Selector::Fib { result, .. } => *result != FibResult::Oifname,
-        _ => key(selector).is_none_or(|k| k.host_order),
-    }
-}
-
-/// Number of bytes that a selector loads.
-pub(crate) fn width(selector: &Selector) -> u32 {
-    match selector {
-        Selector::Payload { len, .. } => *len,
-        Selector::Fib { flags, result } => expr::fib::width(*flags, *result),
-        _ => key(selector).map_or(4, |k| k.len),
-    }
+/// The number of bytes of a selector's value, if it is a number in host order: comparisons of its order need it in network
+/// order.
+pub(crate) fn host_width(selector: &Selector) -> Option<u32> {
+    let key = key(selector)?;
+    (key.host_order && key.len > 1).then_some(key.len)
 }

@@ -4,16 +4,14 @@
 //! [normalized](Expr::normalize) form). Every other expression remains [`Statement::Opaque`]. So no listing shows less
 //! than the kernel holds, and no comparison ignores anything.
 
-use super::context::{Context, is_host_order};
-use super::expr::{DataAttrs, Expr, VerdictAttrs};
-use super::linearize::{self, Linear, is_known, prefix_mask};
+use super::context::{self, Context, host_width};
+use super::expr::{DataAttrs, Expr, Registers, VerdictAttrs};
+use super::linearize::{self, Linear, prefix_mask};
 use super::model::{
-    AnonymousSet, CmpOp, Counter, CtDirection, Data, DataType, Limit, LimitUnit, Log, Match,
-    MetaKey, Operand, Reject, Rule, Selector, Source, Statement, Verdict,
+    AnonymousSet, CmpOp, CtDirection, Data, DataType, Masquerade, Match, MetaKey, Nat, Operand,
+    Redirect, Rule, Selector, Source, Statement, Tproxy, Verdict,
 };
 use super::{raw, set};
-
-mod nat;
 
 /// Finds an anonymous set by its name.
 pub(crate) type AnonymousSets<'a> = &'a dyn Fn(&str) -> Option<&'a AnonymousSet>;
@@ -112,58 +110,32 @@ fn statement(e: &[Expr], context: Context, sets: AnonymousSets<'_>) -> Option<(S
         }
         [Expr::Immediate(i), next, ..] => match stored(next) {
             Some(store) => Some((store(Source::Value(value(i.data.as_ref())?)), 2)),
-            None => nat::statement(e),
+            None => from_registers(e),
         },
         [
             Expr::Redir(_) | Expr::Masq(_) | Expr::Nat(_) | Expr::Tproxy(_),
             ..,
-        ] => nat::statement(e),
-        [Expr::Counter(c), ..] => {
-            let (packets, bytes) = (c.packets.unwrap_or(0), c.bytes.unwrap_or(0));
-            Some((Statement::Counter(Counter { packets, bytes }), 1))
-        }
+        ] => from_registers(e),
         [Expr::Notrack, ..] => Some((Statement::Notrack, 1)),
-        [Expr::Log(l), ..] => {
-            let log = Log {
-                prefix: l.prefix.clone(),
-                group: l.group,
-                snaplen: l.snaplen,
-                qthreshold: l.qthreshold,
-                level: l.level,
-                flags: l.flags,
-            };
-            Some((Statement::Log(log), 1))
-        }
-        [Expr::Limit(l), ..] => {
-            let unit = match l.kind.unwrap_or(raw::NFT_LIMIT_PKTS) {
-                raw::NFT_LIMIT_PKTS => LimitUnit::Packets,
-                raw::NFT_LIMIT_PKT_BYTES => LimitUnit::Bytes,
-                _ => return None,
-            };
-            let over = l.flags == Some(raw::NFT_LIMIT_F_INV);
-            let (rate, per, burst) = (l.rate?, l.unit?, l.burst.unwrap_or(0));
-            Some((
-                Statement::Limit(Limit {
-                    rate,
-                    per,
-                    burst,
-                    unit,
-                    over,
-                }),
-                1,
-            ))
-        }
-        [Expr::Reject(r), ..] => {
-            let reject = match (r.kind?, r.icmp_code) {
-                (raw::NFT_REJECT_ICMP_UNREACH, Some(code)) => Reject::Icmp(code),
-                (raw::NFT_REJECT_TCP_RST, _) => Reject::TcpReset,
-                (raw::NFT_REJECT_ICMPX_UNREACH, Some(code)) => Reject::Icmpx(code),
-                _ => return None,
-            };
-            Some((Statement::Reject(reject), 1))
-        }
+        [Expr::Counter(c), ..] if c.unknown.is_empty() => Some((Statement::Counter(c.clone()), 1)),
+        [Expr::Log(l), ..] if l.unknown.is_empty() => Some((Statement::Log(l.clone()), 1)),
+        [Expr::Limit(l), ..] if l.is_known() => Some((Statement::Limit(l.clone()), 1)),
+        [Expr::Reject(r), ..] if r.is_known() => Some((Statement::Reject(r.clone()), 1)),
         _ => None,
     }
+}
+
+/// A statement whose values are in several registers.
+fn from_registers(e: &[Expr]) -> Option<(Statement, usize)> {
+    let (r, last) = Registers::read(e)?;
+    let statement = match last {
+        Expr::Redir(x) => Statement::Redirect(Redirect::delinearize(x, &r)?),
+        Expr::Masq(x) => Statement::Masquerade(Masquerade::delinearize(x, &r)?),
+        Expr::Nat(x) => Statement::Nat(Nat::delinearize(x, &r)?),
+        Expr::Tproxy(x) => Statement::Tproxy(Tproxy::delinearize(x, &r)?),
+        _ => return None,
+    };
+    Some((statement, r.count() + 1))
 }
 
 /// The selector that an expression loads into register 1.
@@ -176,7 +148,7 @@ fn loaded(e: &Expr) -> Option<Selector> {
             len: p.len?,
         },
         Expr::Ct(c) if c.dreg == Some(raw::NFT_REG_1) => {
-            Selector::Ct(c.key?.into(), ct_direction(c.direction)?)
+            Selector::Ct(c.key?.into(), c.direction.map(CtDirection::from))
         }
         Expr::Socket(s) if s.dreg == Some(raw::NFT_REG_1) => {
             Selector::Socket(s.key?.into(), s.level)
@@ -187,7 +159,7 @@ fn loaded(e: &Expr) -> Option<Selector> {
         },
         _ => return None,
     };
-    is_known(&selector).then_some(selector)
+    context::key(&selector).map(|_| selector)
 }
 
 /// The selector in the first register after these expressions; `None` unless it is certain.
@@ -205,26 +177,17 @@ pub(crate) fn first_loaded(exprs: &[Expr]) -> Option<Selector> {
     loaded(exprs.iter().rev().find(|e| !is_other(e))?)
 }
 
-/// `Some(None)` without a direction, `None` for an unknown number.
-#[allow(clippy::option_option)]
-pub(crate) fn ct_direction(d: Option<u8>) -> Option<Option<CtDirection>> {
-    match d {
-        None => Some(None),
-        Some(raw::IP_CT_DIR_ORIGINAL) => Some(Some(CtDirection::Original)),
-        Some(raw::IP_CT_DIR_REPLY) => Some(Some(CtDirection::Reply)),
-        Some(_) => None,
-    }
-}
-
 /// The statement by which an expression stores register 1, once the source is known.
 fn stored(e: &Expr) -> Option<Box<dyn FnOnce(Source) -> Statement>> {
     match e {
         Expr::Meta(m) if m.sreg == Some(raw::NFT_REG_1) => {
             let key = MetaKey::from(m.key?);
+            key.key()?;
             Some(Box::new(move |source| Statement::MetaSet(key, source)))
         }
         Expr::Ct(c) if c.sreg == Some(raw::NFT_REG_1) => {
-            let (key, direction) = (c.key?.into(), ct_direction(c.direction)?);
+            let (key, direction) = (c.key?.into(), c.direction.map(CtDirection::from));
+            context::key(&Selector::Ct(key, direction))?;
             Some(Box::new(move |source| {
                 Statement::CtSet(key, direction, source)
             }))
@@ -305,8 +268,12 @@ fn matching(
     }
     let turned = matches!(e.get(at), Some(Expr::Byteorder(_)));
     at += usize::from(turned);
-    let order =
-        |d: Option<&DataAttrs>| Some(unordered(value(d)?, turned && is_host_order(selector)));
+    let order = |d: Option<&DataAttrs>| {
+        Some(unordered(
+            value(d)?,
+            turned && host_width(selector).is_some(),
+        ))
+    };
     let is = |op, operand| Match {
         selector: selector.clone(),
         mask: mask.clone(),
@@ -381,7 +348,10 @@ fn compared(m: Match, context: Context) -> Match {
                 ..m
             };
         }
-        if context.data_type(&m.selector).is_bits() && data.0.iter().all(|b| *b == 0) {
+        let is_bits = context
+            .key(&m.selector)
+            .is_some_and(|k| k.data_type.is_bits());
+        if is_bits && data.0.iter().all(|b| *b == 0) {
             let op = if m.op == CmpOp::Neq {
                 CmpOp::Eq
             } else {

@@ -10,15 +10,13 @@
 //! redirect to :80        immediate => 1, redir with 1
 //! ```
 
-use super::context::{Context, is_host_order, width};
-use super::expr::{DataAttrs, Expr, VerdictAttrs, expr};
+use super::context::{Context, host_width};
+use super::expr::{DataAttrs, Expr, Registers, VerdictAttrs, expr};
 use super::model::{
-    AnonymousSet, CmpOp, CtDirection, CtKey, Data, Element, Match, MetaKey, Operand, Rule,
-    Selector, Source, Statement, Verdict,
+    AnonymousSet, CmpOp, CtDirection, Data, Match, Operand, Rule, Selector, Source, Statement,
+    Verdict,
 };
 use super::{raw, set};
-
-mod nat;
 
 /// The expressions of a rule and its anonymous sets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -40,9 +38,6 @@ impl Linear {
 /// The name of an anonymous set in a request: the kernel replaces `%d` by a free number.
 pub(crate) const ANONYMOUS: &str = "__set%d";
 
-/// `NFT_LIMIT_PKT_BURST_DEFAULT` of `net/netfilter/nft_limit.c`
-const PACKETS_BURST: u32 = 5;
-
 /// Linearizes a rule of a table of this family.
 #[must_use]
 pub(crate) fn rule(rule: &Rule, mut context: Context) -> Linear {
@@ -63,10 +58,7 @@ pub(crate) fn rule(rule: &Rule, mut context: Context) -> Linear {
 pub(crate) fn statement(s: &Statement, context: Context, out: &mut Linear) {
     match s {
         Statement::Match(m) => matching(m, context, out),
-        Statement::Counter(c) => out.exprs.push(expr!(Counter {
-            bytes: (c.bytes != 0).then_some(c.bytes),
-            packets: (c.packets != 0).then_some(c.packets),
-        })),
+        Statement::Counter(c) => out.exprs.push(Expr::Counter(c.clone())),
         Statement::Verdict(v) => out.exprs.push(immediate_verdict(v)),
         Statement::Vmap(selector, set) => {
             out.exprs.push(load(selector));
@@ -84,55 +76,27 @@ pub(crate) fn statement(s: &Statement, context: Context, out: &mut Linear) {
             out.exprs.push(expr!(Ct {
                 key: key.number(),
                 sreg: raw::NFT_REG_1,
-                direction: direction.map(ct_direction),
+                direction: direction.map(CtDirection::number),
             }));
         }
-        Statement::Redirect(r) => nat::redirect(r, out),
-        Statement::Masquerade(m) => nat::masquerade(m, out),
-        Statement::Nat(n) => nat::nat(n, out),
-        Statement::Tproxy(t) => nat::tproxy(t, out),
+        Statement::Redirect(s) => from_registers(|r| s.linearize(r), out),
+        Statement::Masquerade(s) => from_registers(|r| s.linearize(r), out),
+        Statement::Nat(s) => from_registers(|r| s.linearize(r), out),
+        Statement::Tproxy(s) => from_registers(|r| s.linearize(r), out),
         Statement::Notrack => out.exprs.push(Expr::Notrack),
-        Statement::Log(l) => out.exprs.push(expr!(Log {
-            prefix: l.prefix.clone(),
-            group: l.group,
-            snaplen: l.snaplen,
-            qthreshold: l.qthreshold,
-            level: l.level,
-            flags: l.flags,
-        })),
-        Statement::Limit(l) => out.exprs.push(expr!(Limit {
-            rate: l.rate,
-            unit: l.per,
-            burst: match (l.burst, l.unit) {
-                // For packets without a burst the kernel uses and lists this default.
-                (0, super::model::LimitUnit::Packets) => Some(PACKETS_BURST),
-                (n, _) => Some(n).filter(|n| *n != 0),
-            },
-            kind: match l.unit {
-                super::model::LimitUnit::Packets => raw::NFT_LIMIT_PKTS,
-                super::model::LimitUnit::Bytes => raw::NFT_LIMIT_PKT_BYTES,
-            },
-            flags: if l.over { raw::NFT_LIMIT_F_INV } else { 0 },
-        })),
-        Statement::Reject(r) => {
-            use super::model::Reject;
-            let (kind, icmp_code) = match r {
-                Reject::Icmp(code) => (raw::NFT_REJECT_ICMP_UNREACH, *code),
-                Reject::TcpReset => (raw::NFT_REJECT_TCP_RST, 0),
-                Reject::Icmpx(code) => (raw::NFT_REJECT_ICMPX_UNREACH, *code),
-            };
-            out.exprs.push(expr!(Reject { kind, icmp_code }));
-        }
+        Statement::Log(l) => out.exprs.push(Expr::Log(l.clone())),
+        Statement::Limit(l) => out.exprs.push(Expr::Limit(l.clone())),
+        Statement::Reject(r) => out.exprs.push(Expr::Reject(r.clone())),
         Statement::Opaque(exprs) => out.exprs.extend(exprs.iter().cloned()),
     }
 }
 
-/// `enum ip_conntrack_dir`
-pub(crate) fn ct_direction(d: CtDirection) -> u8 {
-    match d {
-        CtDirection::Original => raw::IP_CT_DIR_ORIGINAL,
-        CtDirection::Reply => raw::IP_CT_DIR_REPLY,
-    }
+/// Loads the values of a statement into registers 1, 2 and so on.
+fn from_registers(statement: impl FnOnce(&mut Registers) -> Expr, out: &mut Linear) {
+    let mut registers = Registers::default();
+    let e = statement(&mut registers);
+    out.exprs.extend(registers.exprs());
+    out.exprs.push(e);
 }
 
 /// Loads a selector into register 1.
@@ -152,7 +116,7 @@ fn load(selector: &Selector) -> Expr {
         Selector::Ct(key, direction) => expr!(Ct {
             key: key.number(),
             dreg,
-            direction: direction.map(ct_direction),
+            direction: direction.map(CtDirection::number),
         }),
         Selector::Socket(key, level) => expr!(Socket {
             key: key.number(),
@@ -218,7 +182,7 @@ fn ordered(data: &Data, host_order: bool) -> Vec<u8> {
 fn matching(m: &Match, context: Context, out: &mut Linear) {
     let is_range = matches!(m.operand, Operand::Range(..));
     let by_order = is_range || !matches!(m.op, CmpOp::Eq | CmpOp::Neq);
-    let host_order = is_host_order(&m.selector);
+    let host_width = host_width(&m.selector);
     out.exprs.push(shortened(m));
     if let Some(mask) = &m.mask {
         out.exprs.push(bitwise(
@@ -227,11 +191,9 @@ fn matching(m: &Match, context: Context, out: &mut Linear) {
             &vec![0; mask.0.len()],
         ));
     }
-    let width = width(&m.selector);
-    if by_order && host_order && width > 1 {
-        out.exprs.push(to_network_order(width));
-    }
-    let value = |d: &Data| ordered(d, by_order && host_order);
+    let turned = host_width.filter(|_| by_order);
+    out.exprs.extend(turned.map(to_network_order));
+    let value = |d: &Data| ordered(d, turned.is_some());
     match &m.operand {
         Operand::Value(d) => out.exprs.push(cmp(m.op.number(), &value(d))),
         Operand::Prefix(d, len) if len % 8 == 0 && *len > 0 => {
@@ -272,17 +234,15 @@ fn matching(m: &Match, context: Context, out: &mut Linear) {
             out.exprs.push(cmp(op, &zero));
         }
         Operand::Anonymous(elements) => {
-            if is_turned(&m.selector, elements) {
-                out.exprs.push(to_network_order(width));
-            }
+            let turned = host_width.filter(|_| set::is_interval(elements));
+            out.exprs.extend(turned.map(to_network_order));
             let id = u32::try_from(out.sets.len()).unwrap_or(u32::MAX);
             out.sets.push(set::of_rule(&m.selector, elements, context));
             out.exprs.push(set_lookup(ANONYMOUS, Some(id), m.op));
         }
         Operand::Named { set, turned } => {
-            if *turned {
-                out.exprs.push(to_network_order(width));
-            }
+            let turned = host_width.filter(|_| *turned);
+            out.exprs.extend(turned.map(to_network_order));
             out.exprs.push(set_lookup(set, None, m.op));
         }
     }
@@ -296,11 +256,6 @@ fn to_network_order(width: u32) -> Expr {
         len: width,
         size: width,
     })
-}
-
-/// Whether an interval set needs its keys in network order, because host order does not sort by value.
-pub(crate) fn is_turned(selector: &Selector, elements: &[Element]) -> bool {
-    is_host_order(selector) && set::is_interval(elements) && width(selector) > 1
 }
 
 fn set_lookup(set: &str, set_id: Option<u32>, op: CmpOp) -> Expr {
@@ -384,12 +339,4 @@ pub(crate) fn verdict(v: &Verdict) -> VerdictAttrs {
         chain,
         ..Default::default()
     }
-}
-
-/// Whether this version knows the key of a selector; otherwise the type and the width of its value are unknown.
-pub(crate) fn is_known(selector: &Selector) -> bool {
-    !matches!(
-        selector,
-        Selector::Meta(MetaKey::Other(_)) | Selector::Ct(CtKey::Other(_), _)
-    )
 }

@@ -3,9 +3,9 @@
 use crate::common::{apply, read};
 use std::net::IpAddr;
 use weir_netfilter::nft::{
-    Chain, CmpOp, Data, DataType, Element, ElementKey, Log, Match, MetaKey, Nat, NatKind, Operand,
-    PayloadBase, Rule, Ruleset, Selector, Set, Source, Statement, Table, TableFamily, Tproxy,
-    TypeOf, Verdict,
+    Chain, CmpOp, CtKey, Data, DataType, Element, ElementKey, Log, Match, MetaKey, Nat, NatKind,
+    Operand, PayloadBase, Rule, Ruleset, Selector, Set, Source, Statement, Table, TableFamily,
+    Tproxy, TypeOf, Verdict,
 };
 use weir_netfilter::{ipset, xtables};
 use weir_testing::namespace_or_skip;
@@ -108,6 +108,12 @@ fn nf_tables() {
         turned: false,
     };
     let of_name = |operand| matching(Selector::Meta(MetaKey::Iifname), operand);
+    let long_name_of = |key| {
+        matching(
+            Selector::Meta(key),
+            Operand::Value(Data::ifname("sixteen-letters-")),
+        )
+    };
     let long_name = Element::value(Data::ifname("sixteen-letters-"));
     let to = |chain: &str| vec![Statement::Verdict(Verdict::Jump(chain.into()))];
     for (what, desired, words) in [
@@ -140,6 +146,33 @@ fn nf_tables() {
             "a name in a rule's set",
             with(None, vec![of_name(Operand::Anonymous(vec![long_name]))]),
             "1 to 15",
+        ),
+        (
+            "the name of a kind of interface",
+            with(None, vec![long_name_of(MetaKey::Oifkind)]),
+            "1 to 15",
+        ),
+        (
+            "the name of an interface of a VRF",
+            with(None, vec![long_name_of(MetaKey::Sdifname)]),
+            "1 to 15",
+        ),
+        (
+            "an unknown key",
+            with(None, vec![long_name_of(MetaKey::Other(999))]),
+            "Other(999)",
+        ),
+        (
+            "labels of 4 bytes",
+            with(
+                None,
+                vec![Statement::CtSet(
+                    CtKey::Label,
+                    None,
+                    Source::Value(Data::ne32(1)),
+                )],
+            ),
+            "16 bytes",
         ),
         (
             "an IPv6 address as IPv4",

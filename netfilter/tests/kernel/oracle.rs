@@ -2,7 +2,7 @@
 // matrix: smoke; variants no-xtables no-ipset 6.12-rt
 
 use crate::common::{apply, both_ways, list, load, read};
-use weir_netfilter::nft::{Chain, Limit, LimitUnit, Rule, Ruleset, Statement, Table, TableFamily};
+use weir_netfilter::nft::{Chain, Limit, Rule, Ruleset, Statement, Table, TableFamily, raw};
 use weir_testing::namespace_or_skip;
 
 #[test]
@@ -71,19 +71,18 @@ fn rules_that_nft_lists_otherwise() {
 #[test]
 fn a_limit_without_a_burst() {
     let ns = namespace_or_skip!();
-    let limit = |unit| {
+    let limit = |kind| {
         let limit = Limit {
-            rate: 10,
-            per: 1,
-            burst: 0,
-            unit,
-            over: false,
+            rate: Some(10),
+            unit: Some(1),
+            kind,
+            ..Limit::default()
         };
         Rule::builder().push(Statement::Limit(limit)).build()
     };
     let mut table = Table::new(TableFamily::Inet, "t");
     table.chains.push(Chain {
-        rules: vec![limit(LimitUnit::Packets), limit(LimitUnit::Bytes)],
+        rules: vec![limit(None), limit(Some(raw::NFT_LIMIT_PKT_BYTES))],
         ..Chain::regular("c")
     });
     let desired = Ruleset {

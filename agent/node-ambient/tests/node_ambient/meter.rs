@@ -92,7 +92,7 @@ pub(crate) fn read(scene: &Scene) -> Count {
         let chain = rules.tables[0].chain(chain).unwrap();
         let counter = chain.rules[number].statements.iter();
         let counts = counter.map(|s| match s {
-            Statement::Counter(c) => c.packets,
+            Statement::Counter(c) => c.packets.unwrap_or(0),
             _ => 0,
         });
         counts.sum::<u64>()

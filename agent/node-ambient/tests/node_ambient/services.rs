@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use weir_cni::compile::Engine;
 use weir_netfilter::nft::{
     Chain, ChainType, CmpOp, Hook, L4Proto, Reject, Rule, Statement, Table, TableFamily, priority,
+    raw,
 };
 use weir_netlink::Result;
 use weir_netlink::route::{Route, Routing};
@@ -36,7 +37,11 @@ fn reject(scene: &Scene, (hook, priority): (Hook, i32)) -> Result<()> {
         .daddr(CmpOp::Eq, service().ip().into())
         .dport(L4Proto::Tcp, CmpOp::Eq, 80..=80);
     // `reject`: port unreachable
-    let rule = rule.push(Statement::Reject(Reject::Icmp(3)));
+    let rule = rule.push(Statement::Reject(Reject {
+        kind: Some(raw::NFT_REJECT_ICMP_UNREACH),
+        icmp_code: Some(3),
+        ..Reject::default()
+    }));
     let chain = Chain {
         rules: vec![rule.build()],
         ..Chain::base("reject", ChainType::Filter, hook, priority)

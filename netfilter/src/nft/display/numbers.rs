@@ -8,6 +8,20 @@ pub(crate) fn name(table: &[(u64, &'static str)], n: u64) -> Option<&'static str
         .map(|(_, name)| *name)
 }
 
+/// The names of the bits that are set, separated by commas, after a text; empty if none is set.
+pub(crate) fn listed(before: &str, names: &[(u32, &'static str)], n: u32) -> String {
+    match of_bits(names, n).join(",") {
+        names if names.is_empty() => names,
+        names => format!("{before}{names}"),
+    }
+}
+
+/// The names of the bits that are set.
+pub(crate) fn of_bits(names: &[(u32, &'static str)], n: u32) -> Vec<&'static str> {
+    let set = names.iter().filter(|(bit, _)| n & bit != 0);
+    set.map(|(_, name)| *name).collect()
+}
+
 /// The bits that are set, each by its name or in hexadecimal.
 pub(super) fn bits(table: &[(u64, &'static str)], n: u64) -> String {
     let set = (0..u64::BITS).map(|i| n & (1 << i)).filter(|bit| *bit != 0);

@@ -1,9 +1,8 @@
 //! Tables, chains and sets as blocks.
 
-use super::concat;
 use super::object::object_text;
 use super::value::{by_bit, duration, element, order};
-use super::{type_of, unread};
+use super::{concat, numbers, type_of, unread};
 use crate::nft::compat;
 use crate::nft::listing::rule_text_in;
 use crate::nft::model::{
@@ -39,8 +38,7 @@ pub(crate) fn table_flags(flags: u32) -> String {
         (raw::NFT_TABLE_F_OWNER, "owner"),
         (NFT_TABLE_F_PERSIST, "persist"),
     ];
-    let set = names.iter().filter(|(bit, _)| flags & bit != 0);
-    set.map(|(_, name)| *name).collect::<Vec<_>>().join(",")
+    numbers::of_bits(&names, flags).join(",")
 }
 
 impl fmt::Display for Table {

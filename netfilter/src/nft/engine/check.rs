@@ -1,9 +1,11 @@
 //! Values that no message can represent exactly: refused before anything is sent, so that nothing is truncated.
 
 use super::{NftOp, Transaction};
+use crate::nft::context;
+use crate::nft::expr::Key;
 use crate::nft::model::{
-    Chain, CtKey, Data, DataType, Match, MetaKey, Operand, Rule, Selector, Set, Source, Statement,
-    TableFamily, Verdict,
+    Chain, Data, DataType, Match, Operand, Rule, Selector, Set, Source, Statement, TableFamily,
+    Verdict,
 };
 use crate::nft::raw;
 use std::net::IpAddr;
@@ -197,7 +199,10 @@ fn statement(s: &Statement) -> Result<(), String> {
     match s {
         Statement::Match(m) => matching(m),
         Statement::Verdict(Verdict::Jump(to) | Verdict::Goto(to)) => name("chain", to),
-        Statement::Vmap(_, set) => name("set", set),
+        Statement::Vmap(selector, set) => {
+            key(selector)?;
+            name("set", set)
+        }
         Statement::MetaSet(key, from) => source(&Selector::Meta(*key), from),
         Statement::CtSet(key, direction, from) => source(&Selector::Ct(*key, *direction), from),
         Statement::Nat(n) => {
@@ -216,11 +221,17 @@ fn statement(s: &Statement) -> Result<(), String> {
     }
 }
 
+/// The row of a selector's key: a value is written by its width and its byte order.
+fn key(selector: &Selector) -> Result<Key, String> {
+    context::key(selector).ok_or_else(|| {
+        format!(
+            "the width of {selector:?} is not known to this version; give the expressions (`Statement::Opaque`)"
+        )
+    })
+}
+
 fn matching(m: &Match) -> Result<(), String> {
-    let is_name = matches!(
-        m.selector,
-        Selector::Meta(MetaKey::Iifname | MetaKey::Oifname | MetaKey::Ibrname | MetaKey::Obrname)
-    );
+    let is_name = key(&m.selector)?.data_type == DataType::IFNAME;
     match &m.operand {
         Operand::Value(name) if is_name => padded(name),
         Operand::IfnamePrefix(name) => interface(name.as_bytes()),
@@ -242,16 +253,12 @@ fn matching(m: &Match) -> Result<(), String> {
 
 /// Checks that a stored value has the width of its destination: the kernel stores only the first bytes of a longer value.
 fn source(to: &Selector, from: &Source) -> Result<(), String> {
-    let width = match to {
-        Selector::Meta(MetaKey::Mark | MetaKey::Priority) | Selector::Ct(CtKey::Mark, _) => 4,
-        Selector::Ct(CtKey::Zone, _) => 2,
-        _ => return Ok(()),
-    };
+    let width = key(to)?.len;
     let fits = match from {
-        Source::Value(value) => value.0.len() == width,
+        Source::Value(value) => value.0.len() == width as usize,
         Source::Bitwise { mask, xor, .. } => mask.0.len() == xor.0.len(),
         Source::Map(_, map) => return name("map", map),
-        Source::Selector(_) => true,
+        Source::Selector(from) => key(from).map(|_| true)?,
     };
     match fits {
         true => Ok(()),

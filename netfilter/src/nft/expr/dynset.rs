@@ -1,7 +1,7 @@
 //! Adds an element to a set, or deletes it (`NFTA_DYNSET_*`). Since 4.1, expressions since 4.3, deletion since 5.4.
 
+use super::ExprElem;
 use super::prelude::*;
-use super::{Expr, ExprElem};
 use crate::nft::display::{Field, duration};
 use crate::nft::listing;
 use std::time::Duration;

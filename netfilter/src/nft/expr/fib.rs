@@ -1,7 +1,7 @@
 //! Looks up a route (`NFTA_FIB_*`). Since 4.10.
 
 use super::prelude::*;
-use crate::nft::model::FibResult;
+use crate::nft::display::numbers;
 
 weir_netlink::attributes! {
     /// `enum nft_fib_attributes`
@@ -16,50 +16,48 @@ weir_netlink::attributes! {
     }
 }
 
+keys! {
+    /// `enum nft_fib_result`
+    FibResult "" {
+        /// The index of the interface
+        host Oif = NFT_FIB_RESULT_OIF "oif" IFINDEX 4;
+        /// The name of the interface
+        net Oifname = NFT_FIB_RESULT_OIFNAME "oifname" IFNAME 16;
+        /// Local, broadcast and so on
+        host Type = NFT_FIB_RESULT_ADDRTYPE "type" FIB_ADDR 4;
+    }
+}
+
 /// `fib saddr . iif type`
 pub(crate) fn text(flags: u32, result: FibResult) -> String {
-    let names: Vec<&str> = [
+    let names = [
         (raw::NFTA_FIB_F_SADDR, "saddr"),
         (raw::NFTA_FIB_F_DADDR, "daddr"),
         (raw::NFTA_FIB_F_MARK, "mark"),
         (raw::NFTA_FIB_F_IIF, "iif"),
         (raw::NFTA_FIB_F_OIF, "oif"),
-    ]
-    .into_iter()
-    .filter_map(|(bit, name)| (flags & bit != 0).then_some(name))
-    .collect();
-    let result = match result {
-        FibResult::Oif => "oif".to_owned(),
-        FibResult::Oifname => "oifname".to_owned(),
-        FibResult::Type => "type".to_owned(),
-        FibResult::Other(n) => n.to_string(),
-    };
-    format!("fib {} {result}", names.join(" . "))
+    ];
+    let inputs = numbers::of_bits(&names, flags).join(" . ");
+    format!("fib {inputs} {result}")
 }
 
-/// The type of the result.
-pub(crate) fn data_type(flags: u32, result: FibResult) -> DataType {
-    match result {
-        _ if flags & raw::NFTA_FIB_F_PRESENT != 0 => DataType::BOOLEAN,
-        FibResult::Oif => DataType::IFINDEX,
-        FibResult::Oifname => DataType::IFNAME,
-        _ => DataType::FIB_ADDR,
-    }
-}
-
-/// Number of bytes of the result.
-pub(crate) fn width(flags: u32, result: FibResult) -> u32 {
-    match result {
-        _ if flags & raw::NFTA_FIB_F_PRESENT != 0 => 1,
-        FibResult::Oifname => 16,
-        _ => 4,
-    }
+/// The result, or whether there is one.
+pub(crate) fn key(flags: u32, result: FibResult) -> Option<Key> {
+    let key = result.key()?;
+    Some(match flags & raw::NFTA_FIB_F_PRESENT {
+        0 => key,
+        _ => Key {
+            data_type: DataType::BOOLEAN,
+            len: 1,
+            ..key
+        },
+    })
 }
 
 impl Instruction for Fib {
     fn list(&self, l: &mut Listing<'_>) -> Option<()> {
         let (flags, result) = (self.flags?, self.result?.into());
-        let term = l.context.term(&Selector::Fib { flags, result });
+        let term = l.context.term(&Selector::Fib { flags, result })?;
         l.load(self.dreg, term)
     }
 }

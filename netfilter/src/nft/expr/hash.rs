@@ -49,9 +49,7 @@ impl Instruction for Hash {
             }
             raw::NFT_HASH_SYM => Term::named(
                 format!("symhash {rest}{offset}"),
-                DataType::INTEGER,
-                4,
-                true,
+                Key::host(DataType::INTEGER, 4),
             ),
             _ => return None,
         };

@@ -19,7 +19,15 @@ weir_netlink::attributes! {
     }
 }
 
+/// `NFT_LIMIT_PKT_BURST_DEFAULT` of `net/netfilter/nft_limit.c`
+const PACKETS_BURST: u32 = 5;
+
 impl Limit {
+    /// Whether it has no attribute or value that this version does not know.
+    pub(crate) fn is_known(&self) -> bool {
+        self.unknown.is_empty() && self.text().is_some()
+    }
+
     /// `10/second burst 5 packets`
     pub(crate) fn text(&self) -> Option<String> {
         let over = match self.flags.unwrap_or(0) & raw::NFT_LIMIT_F_INV {
@@ -36,7 +44,7 @@ impl Limit {
         };
         let (rate, burst) = (self.rate?, self.burst.unwrap_or(0));
         Some(match (self.kind.unwrap_or(raw::NFT_LIMIT_PKTS), burst) {
-            (raw::NFT_LIMIT_PKTS, 5) => format!("{over}{rate}/{per}"),
+            (raw::NFT_LIMIT_PKTS, PACKETS_BURST) => format!("{over}{rate}/{per}"),
             (raw::NFT_LIMIT_PKTS, n) => format!("{over}{rate}/{per} burst {n} packets"),
             (raw::NFT_LIMIT_PKT_BYTES, 0) => format!("{over}{}/{per}", bytes(rate)),
             (raw::NFT_LIMIT_PKT_BYTES, n) => {
@@ -50,7 +58,11 @@ impl Limit {
 impl Instruction for Limit {
     fn normalize(&mut self) {
         super::drop_if(&mut self.burst, 0);
-        super::drop_if(&mut self.flags, 0);
+        self.flags.get_or_insert(0);
+        if *self.kind.get_or_insert(raw::NFT_LIMIT_PKTS) == raw::NFT_LIMIT_PKTS {
+            // For packets without a burst the kernel uses and lists this default.
+            self.burst.get_or_insert(PACKETS_BURST);
+        }
     }
 
     fn list(&self, l: &mut Listing<'_>) -> Option<()> {

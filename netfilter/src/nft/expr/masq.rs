@@ -1,6 +1,8 @@
 //! Source NAT to the address of the outgoing interface (`NFTA_MASQ_*`). Since 3.18.
 
+use super::nat::{flags_with, own_flags};
 use super::prelude::*;
+use crate::nft::model::Masquerade;
 
 weir_netlink::attributes! {
     /// `enum nft_masq_attributes`
@@ -12,6 +14,24 @@ weir_netlink::attributes! {
         reg_proto_min: Be32 = NFTA_MASQ_REG_PROTO_MIN 2,
         /// register of the last port
         reg_proto_max: Be32 = NFTA_MASQ_REG_PROTO_MAX 3,
+    }
+}
+
+impl Masquerade {
+    pub(crate) fn linearize(&self, r: &mut Registers) -> Expr {
+        let (reg_proto_min, reg_proto_max) = r.put_ports(self.ports.as_ref());
+        expr!(Masq {
+            reg_proto_min,
+            reg_proto_max,
+            flags: flags_with(self.flags, reg_proto_min),
+        })
+    }
+
+    pub(crate) fn delinearize(x: &Masq, r: &Registers) -> Option<Self> {
+        Some(Self {
+            ports: r.ports(x.reg_proto_min, x.reg_proto_max)?,
+            flags: own_flags(x.flags),
+        })
     }
 }
 

@@ -7,8 +7,10 @@
 
 /// The names that the file of every expression imports.
 mod prelude {
-    pub(super) use super::{DataAttrs, Instruction, SetName};
-    pub(super) use crate::nft::listing::{Binary, Key, Kind, Listing, Right, Term, find_key, keys};
+    pub(super) use super::key::{Key, keys};
+    pub(super) use super::registers::Registers;
+    pub(super) use super::{DataAttrs, Expr, Instruction, SetName, expr};
+    pub(super) use crate::nft::listing::{Binary, Kind, Listing, Right, Term};
     pub(super) use crate::nft::model::{CmpOp, Data, DataType, Selector, TableFamily};
     pub(super) use crate::nft::raw;
     pub(super) use weir_netlink::attr::{Be16, Be32, Be64, Nest, Str, U8};
@@ -29,6 +31,7 @@ mod flow_offload;
 mod fwd;
 mod hash;
 mod immediate;
+mod key;
 mod last;
 mod limit;
 mod log;
@@ -44,6 +47,7 @@ mod queue;
 mod quota;
 mod range;
 mod redir;
+mod registers;
 mod reject;
 mod rt;
 pub(crate) mod socket;
@@ -53,6 +57,10 @@ mod xfrm;
 
 pub use data::{DataAttrs, VerdictAttrs};
 pub(crate) use exthdr::noted as noted_exthdr;
+pub(crate) use key::Key;
+pub(crate) use registers::Registers;
+pub use rt::RtKey;
+pub use xfrm::XfrmKey;
 
 use super::listing::Listing;
 use std::ffi::CStr;
@@ -73,8 +81,8 @@ pub(crate) type SetName<'a> = (&'a mut Option<String>, &'a mut Option<u32>);
 
 /// The behaviour of an expression: its normal form, its set, its text.
 pub(crate) trait Instruction {
-    /// Removes attributes with default values, in which a dump differs from the messages of `nft`: without them,
-    /// expressions can be compared as values.
+    /// Gives attributes in which a dump differs from the messages of `nft` one form, so that expressions can be compared as
+    /// values: most of them are removed if they have the default value.
     fn normalize(&mut self) {}
 
     /// The set that it refers to.
@@ -134,7 +142,7 @@ macro_rules! expressions {
             /// Names of all known expressions, `notrack` included.
             pub const KNOWN: &[&str] = &[$(stringify!($name),)* "notrack"];
 
-            /// Removes attributes with default values.
+            /// Gives its attributes their normal form.
             pub(crate) fn normalize(&mut self) {
                 match self {
                     $(Self::$variant(x) => x.normalize(),)*

@@ -1,7 +1,9 @@
 //! Source or destination NAT (`NFTA_NAT_*`). Since 3.13, in `inet` tables since 5.2.
 
 use super::prelude::*;
+use crate::nft::display::numbers;
 use crate::nft::listing::addresses;
+use crate::nft::model::{self, NatKind};
 
 weir_netlink::attributes! {
     /// `enum nft_nat_attributes`
@@ -25,19 +27,12 @@ weir_netlink::attributes! {
 
 /// ` random,persistent`
 pub(super) fn flags(flags: Option<u32>) -> String {
-    let flags = flags.unwrap_or(0);
-    let names: Vec<&str> = [
+    let names = [
         (raw::NF_NAT_RANGE_PROTO_RANDOM, "random"),
         (raw::NF_NAT_RANGE_PROTO_RANDOM_FULLY, "fully-random"),
         (raw::NF_NAT_RANGE_PERSISTENT, "persistent"),
-    ]
-    .into_iter()
-    .filter_map(|(bit, name)| (flags & bit != 0).then_some(name))
-    .collect();
-    match names.is_empty() {
-        true => String::new(),
-        false => format!(" {}", names.join(",")),
-    }
+    ];
+    numbers::listed(" ", &names, flags.unwrap_or(0))
 }
 
 /// The family, where the table does not fix it.
@@ -98,6 +93,57 @@ pub(super) fn address(
         return Some(text);
     }
     Some(format!("{text}-{}", bracketed(l.text(&last))))
+}
+
+/// The flags of a statement; with ports, `NF_NAT_RANGE_PROTO_SPECIFIED` follows from them.
+pub(super) fn flags_with(flags: u32, ports: Option<u32>) -> Option<u32> {
+    let specified = ports.map_or(0, |_| raw::NF_NAT_RANGE_PROTO_SPECIFIED);
+    Some(flags | specified).filter(|flags| *flags != 0)
+}
+
+/// The flags of a statement that do not follow from its ports.
+pub(super) fn own_flags(flags: Option<u32>) -> u32 {
+    flags.unwrap_or(0) & !raw::NF_NAT_RANGE_PROTO_SPECIFIED
+}
+
+impl model::Nat {
+    pub(crate) fn linearize(&self, r: &mut Registers) -> Expr {
+        let addrs = self
+            .addrs
+            .map(|(first, last)| (Data::addr(first), Data::addr(last)));
+        let (reg_addr_min, reg_addr_max) = r.put_range(addrs);
+        let (reg_proto_min, reg_proto_max) = r.put_ports(self.ports.as_ref());
+        let kind = match self.kind {
+            NatKind::Snat => raw::NFT_NAT_SNAT,
+            NatKind::Dnat => raw::NFT_NAT_DNAT,
+        };
+        expr!(Nat {
+            kind,
+            family: u32::from(self.family.number()),
+            reg_addr_min,
+            reg_addr_max,
+            reg_proto_min,
+            reg_proto_max,
+            flags: flags_with(self.flags, reg_proto_min),
+        })
+    }
+
+    pub(crate) fn delinearize(x: &Nat, r: &Registers) -> Option<Self> {
+        Some(Self {
+            kind: match x.kind? {
+                raw::NFT_NAT_SNAT => NatKind::Snat,
+                raw::NFT_NAT_DNAT => NatKind::Dnat,
+                _ => return None,
+            },
+            family: u8::try_from(x.family?).ok()?.into(),
+            addrs: match x.reg_addr_min {
+                None => None,
+                min => Some((r.addr(min)?, r.addr(x.reg_addr_max.or(min))?)),
+            },
+            ports: r.ports(x.reg_proto_min, x.reg_proto_max)?,
+            flags: own_flags(x.flags),
+        })
+    }
 }
 
 impl Instruction for Nat {

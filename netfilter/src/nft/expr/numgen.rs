@@ -37,6 +37,9 @@ impl Instruction for Numgen {
             _ => return None,
         };
         let text = format!("numgen {kind} mod {}{}", self.modulus?, offset(self.offset));
-        l.load(self.dreg, Term::named(text, DataType::INTEGER, 4, true))
+        l.load(
+            self.dreg,
+            Term::named(text, Key::host(DataType::INTEGER, 4)),
+        )
     }
 }

@@ -32,12 +32,7 @@ impl Instruction for Osf {
             0 => "name",
             _ => "version",
         };
-        let term = Term::named(
-            format!("osf {ttl}{what}"),
-            DataType::STRING,
-            raw::NFT_OSF_MAXGENRELEN,
-            true,
-        );
-        l.load(self.dreg, term)
+        let key = Key::host(DataType::STRING, raw::NFT_OSF_MAXGENRELEN);
+        l.load(self.dreg, Term::named(format!("osf {ttl}{what}"), key))
     }
 }

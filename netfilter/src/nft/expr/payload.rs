@@ -38,7 +38,7 @@ impl Instruction for Payload {
             offset: self.offset?,
             len: self.len?,
         };
-        let target = Some(l.context.term(&selector)).filter(|t| t.len <= LONGEST)?;
+        let target = l.context.term(&selector).filter(|t| t.len <= LONGEST)?;
         let Some(register) = self.sreg else {
             return l.load(self.dreg, target);
         };

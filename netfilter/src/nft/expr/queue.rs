@@ -1,6 +1,7 @@
 //! Passes the packet to a program in user space (`NFTA_QUEUE_*`). Since 3.14, a register since 4.9.
 
 use super::prelude::*;
+use crate::nft::display::numbers;
 
 weir_netlink::attributes! {
     /// `enum nft_queue_attributes`
@@ -28,17 +29,11 @@ impl Instruction for Queue {
             (None, Some(num), total) => format!("{num}-{}", num.checked_add(total - 1)?),
             (None, None, _) => return None,
         };
-        let names: Vec<&str> = [
-            (raw::NFT_QUEUE_FLAG_BYPASS, "bypass"),
-            (raw::NFT_QUEUE_FLAG_CPU_FANOUT, "fanout"),
-        ]
-        .into_iter()
-        .filter_map(|(bit, name)| (self.flags.unwrap_or(0) & bit != 0).then_some(name))
-        .collect();
-        let flags = match names.is_empty() {
-            true => String::new(),
-            false => format!(" flags {}", names.join(",")),
-        };
+        let names = [
+            (raw::NFT_QUEUE_FLAG_BYPASS.into(), "bypass"),
+            (raw::NFT_QUEUE_FLAG_CPU_FANOUT.into(), "fanout"),
+        ];
+        let flags = numbers::listed(" flags ", &names, self.flags.unwrap_or(0).into());
         l.say(format!("queue{flags} to {to}"))
     }
 }

@@ -14,10 +14,23 @@ weir_netlink::attributes! {
     }
 }
 
+impl Reject {
+    /// Whether it has no attribute or value that this version does not know.
+    pub(crate) fn is_known(&self) -> bool {
+        let is_known = match self.kind {
+            Some(raw::NFT_REJECT_ICMP_UNREACH | raw::NFT_REJECT_ICMPX_UNREACH) => {
+                self.icmp_code.is_some()
+            }
+            kind => kind == Some(raw::NFT_REJECT_TCP_RST),
+        };
+        is_known && self.unknown.is_empty()
+    }
+}
+
 impl Instruction for Reject {
     fn normalize(&mut self) {
         if self.kind == Some(raw::NFT_REJECT_TCP_RST) {
-            self.icmp_code = None;
+            self.icmp_code = Some(0);
         }
     }
 

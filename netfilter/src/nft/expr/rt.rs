@@ -13,19 +13,20 @@ weir_netlink::attributes! {
     }
 }
 
-/// The values that can be loaded, by `enum nft_rt_keys`.
-const KEYS: &[Key] = keys! {
-    host NFT_RT_CLASSID "classid" REALM 4;
-    net NFT_RT_NEXTHOP4 "ip nexthop" IPV4_ADDR 4;
-    net NFT_RT_NEXTHOP6 "ip6 nexthop" IPV6_ADDR 16;
-    host NFT_RT_TCPMSS "mtu" INTEGER 2;
-    host NFT_RT_XFRM "ipsec" BOOLEAN 1;
-};
+keys! {
+    /// `enum nft_rt_keys`
+    RtKey "rt " {
+        host Classid = NFT_RT_CLASSID "rt classid" REALM 4;
+        net Nexthop4 = NFT_RT_NEXTHOP4 "rt ip nexthop" IPV4_ADDR 4;
+        net Nexthop6 = NFT_RT_NEXTHOP6 "rt ip6 nexthop" IPV6_ADDR 16;
+        host Mtu = NFT_RT_TCPMSS "rt mtu" INTEGER 2;
+        host Ipsec = NFT_RT_XFRM "rt ipsec" BOOLEAN 1;
+    }
+}
 
 impl Instruction for Rt {
     fn list(&self, l: &mut Listing<'_>) -> Option<()> {
-        let k = find_key(KEYS, self.key?)?;
-        let term = Term::named(format!("rt {}", k.word), k.data_type, k.len, k.host_order);
-        l.load(self.dreg, term)
+        let key = RtKey::from(self.key?);
+        l.load(self.dreg, Term::named(key.to_string(), key.key()?))
     }
 }

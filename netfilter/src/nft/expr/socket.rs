@@ -16,13 +16,23 @@ weir_netlink::attributes! {
     }
 }
 
-/// The values that can be loaded, by `enum nft_socket_keys`.
-pub(crate) const KEYS: &[Key] = keys! {
-    host NFT_SOCKET_TRANSPARENT "transparent" INTEGER 1;
-    host NFT_SOCKET_MARK "mark" MARK 4;
-    host NFT_SOCKET_WILDCARD "wildcard" INTEGER 1;
-    host NFT_SOCKET_CGROUPV2 "cgroupv2" CGROUPV2 8;
-};
+keys! {
+    /// `enum nft_socket_keys`
+    SocketKey "socket " {
+        host Transparent = NFT_SOCKET_TRANSPARENT "socket transparent" INTEGER 1;
+        host Mark = NFT_SOCKET_MARK "socket mark" MARK 4;
+        host Wildcard = NFT_SOCKET_WILDCARD "socket wildcard" INTEGER 1;
+        host Cgroupv2 = NFT_SOCKET_CGROUPV2 "socket cgroupv2" CGROUPV2 8;
+    }
+}
+
+/// `socket KEY`, with the level of a cgroup
+pub(crate) fn text(key: SocketKey, level: Option<u32>) -> String {
+    match key {
+        SocketKey::Cgroupv2 => format!("{key} level {}", level.unwrap_or(0)),
+        key => key.to_string(),
+    }
+}
 
 impl Instruction for Socket {
     fn normalize(&mut self) {
@@ -30,9 +40,8 @@ impl Instruction for Socket {
     }
 
     fn list(&self, l: &mut Listing<'_>) -> Option<()> {
-        let term = l
-            .context
-            .term(&Selector::Socket(self.key?.into(), self.level));
+        let selector = Selector::Socket(self.key?.into(), self.level);
+        let term = l.context.term(&selector)?;
         l.load(self.dreg, term)
     }
 }

@@ -1,6 +1,7 @@
 //! Delivers the packet to a local socket (`NFTA_TPROXY_*`). Since 4.19.
 
 use super::prelude::*;
+use crate::nft::model;
 
 weir_netlink::attributes! {
     /// `enum nft_tproxy_attributes`
@@ -11,6 +12,33 @@ weir_netlink::attributes! {
         reg_addr: Be32 = NFTA_TPROXY_REG_ADDR 2,
         /// register of the port
         reg_port: Be32 = NFTA_TPROXY_REG_PORT 3,
+    }
+}
+
+impl model::Tproxy {
+    pub(crate) fn linearize(&self, r: &mut Registers) -> Expr {
+        let reg_addr = self.addr.map(|a| r.put(Data::addr(a)));
+        let reg_port = self.port.map(|p| r.put(Data::be16(p)));
+        let family = match self.family {
+            TableFamily::Inet => TableFamily::Unspec,
+            family => family,
+        };
+        expr!(Tproxy {
+            family: u32::from(family.number()),
+            reg_addr,
+            reg_port,
+        })
+    }
+
+    pub(crate) fn delinearize(x: &Tproxy, r: &Registers) -> Option<Self> {
+        Some(Self {
+            family: u8::try_from(x.family?).ok()?.into(),
+            addr: match x.reg_addr {
+                None => None,
+                register => Some(r.addr(register)?),
+            },
+            port: r.ports(x.reg_port, None)?.map(|p| *p.start()),
+        })
     }
 }
 

@@ -17,19 +17,21 @@ weir_netlink::attributes! {
     }
 }
 
-/// The values that can be loaded, by `enum nft_xfrm_keys`.
-const KEYS: &[Key] = keys! {
-    net NFT_XFRM_KEY_DADDR_IP4 "ip daddr" IPV4_ADDR 4;
-    net NFT_XFRM_KEY_DADDR_IP6 "ip6 daddr" IPV6_ADDR 16;
-    net NFT_XFRM_KEY_SADDR_IP4 "ip saddr" IPV4_ADDR 4;
-    net NFT_XFRM_KEY_SADDR_IP6 "ip6 saddr" IPV6_ADDR 16;
-    host NFT_XFRM_KEY_REQID "reqid" INTEGER 4;
-    net NFT_XFRM_KEY_SPI "spi" INTEGER 4;
-};
+keys! {
+    /// `enum nft_xfrm_keys`
+    XfrmKey "" {
+        net DaddrIp4 = NFT_XFRM_KEY_DADDR_IP4 "ip daddr" IPV4_ADDR 4;
+        net DaddrIp6 = NFT_XFRM_KEY_DADDR_IP6 "ip6 daddr" IPV6_ADDR 16;
+        net SaddrIp4 = NFT_XFRM_KEY_SADDR_IP4 "ip saddr" IPV4_ADDR 4;
+        net SaddrIp6 = NFT_XFRM_KEY_SADDR_IP6 "ip6 saddr" IPV6_ADDR 16;
+        host Reqid = NFT_XFRM_KEY_REQID "reqid" INTEGER 4;
+        net Spi = NFT_XFRM_KEY_SPI "spi" INTEGER 4;
+    }
+}
 
 impl Instruction for Xfrm {
     fn list(&self, l: &mut Listing<'_>) -> Option<()> {
-        let k = find_key(KEYS, self.key?)?;
+        let key = XfrmKey::from(self.key?);
         let dir = match self.dir? {
             0 => "in",
             1 => "out",
@@ -39,10 +41,7 @@ impl Instruction for Xfrm {
             0 => String::new(),
             n => format!("spnum {n} "),
         };
-        let text = format!("ipsec {dir} {spnum}{}", k.word);
-        l.load(
-            self.dreg,
-            Term::named(text, k.data_type, k.len, k.host_order),
-        )
+        let text = format!("ipsec {dir} {spnum}{key}");
+        l.load(self.dreg, Term::named(text, key.key()?))
     }
 }

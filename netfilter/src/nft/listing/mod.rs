@@ -14,7 +14,7 @@ mod relation;
 mod term;
 
 pub(crate) use relation::{Right, addresses};
-pub(crate) use term::{Binary, Key, Kind, Term, find_key, keys};
+pub(crate) use term::{Binary, Kind, Term};
 
 use super::compat::Compat;
 use super::context::{Context, Implied};

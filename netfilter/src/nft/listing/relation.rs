@@ -2,8 +2,8 @@
 
 use super::term::implied_by;
 use super::{Binary, Kind, Listing, Term};
+use crate::nft::context;
 use crate::nft::context::Implied;
-use crate::nft::context::is_host_order;
 use crate::nft::display::{Field, bound, hex_number, ordered, range, value};
 use crate::nft::linearize::prefix_mask;
 use crate::nft::model::{CmpOp, Data, DataType, MetaKey, Selector, TableFamily};
@@ -56,7 +56,7 @@ impl Listing<'_> {
         }
         let right = match (source(left), op) {
             (Some(s), CmpOp::Lt | CmpOp::Lte | CmpOp::Gt | CmpOp::Gte) => {
-                let turned = left.host_order != is_host_order(s);
+                let turned = left.host_order != context::key(s)?.host_order;
                 match self.context.field(s) {
                     None if is_payload(s) => self.typed_value(d, left),
                     _ => ordered(d, left.data_type, left.host_order, turned),

@@ -3,10 +3,9 @@
 use super::Listing;
 use crate::nft::context::Implied;
 use crate::nft::display::{Field, name_of_base, value};
-use crate::nft::expr::{self, Expr, Exthdr};
+use crate::nft::expr::{self, Expr, Exthdr, Key};
 use crate::nft::headers;
-use crate::nft::model::{CtKey, Data, DataType, PayloadBase, Selector, SocketKey};
-use crate::nft::raw;
+use crate::nft::model::{Data, DataType, PayloadBase, Selector};
 
 /// A term and the expression that loaded it.
 #[derive(Clone, Debug)]
@@ -86,67 +85,6 @@ impl Binary {
     }
 }
 
-/// A row of a table of keys: a value that an expression loads by its number.
-#[derive(Debug)]
-pub(crate) struct Key {
-    /// The number in the kernel's interface.
-    pub(crate) number: u32,
-    /// `nft`'s word.
-    pub(crate) word: &'static str,
-    pub(crate) data_type: DataType,
-    /// Number of bytes.
-    pub(crate) len: u32,
-    /// Whether the kernel keeps it in host order.
-    pub(crate) host_order: bool,
-}
-
-impl Key {
-    pub(crate) const fn host(
-        number: u32,
-        word: &'static str,
-        data_type: DataType,
-        len: u32,
-    ) -> Self {
-        Self {
-            number,
-            word,
-            data_type,
-            len,
-            host_order: true,
-        }
-    }
-
-    pub(crate) const fn net(
-        number: u32,
-        word: &'static str,
-        data_type: DataType,
-        len: u32,
-    ) -> Self {
-        Self {
-            host_order: false,
-            ..Self::host(number, word, data_type, len)
-        }
-    }
-}
-
-/// Rows of a table of keys: the byte order, the constant, the word, the type and the number of bytes.
-macro_rules! keys {
-    ($($order:ident $number:ident $word:literal $data_type:ident $len:literal;)*) => {
-        &[$($crate::nft::listing::Key::$order(
-            $crate::nft::raw::$number,
-            $word,
-            $crate::nft::model::DataType::$data_type,
-            $len,
-        )),*]
-    };
-}
-pub(crate) use keys;
-
-/// The row of a number.
-pub(crate) fn find_key(keys: &'static [Key], number: u32) -> Option<&'static Key> {
-    keys.iter().find(|k| k.number == number)
-}
-
 impl Term {
     /// A fixed value, whose type the statement that uses it determines.
     pub(crate) fn value(data: Data) -> Self {
@@ -160,12 +98,12 @@ impl Term {
     }
 
     /// A value that is listed by its keyword.
-    pub(crate) fn named(text: String, data_type: DataType, len: u32, host_order: bool) -> Self {
+    pub(crate) fn named(text: String, key: Key) -> Self {
         Self {
             kind: Kind::Named(text),
-            data_type,
-            host_order,
-            len,
+            data_type: key.data_type,
+            host_order: key.host_order,
+            len: key.len,
         }
     }
 
@@ -187,6 +125,11 @@ impl Term {
             _ => {}
         }
         self
+    }
+
+    /// The same with the type of the value of a key.
+    pub(crate) fn typed_by(self, key: Key) -> Self {
+        self.typed(key.data_type, key.host_order)
     }
 
     /// The same with the types of the fields of a key. Without fields, a number of two bytes is taken for a port in network
@@ -423,24 +366,9 @@ impl Listing<'_> {
                     format!("@{},{offset},{len}", name_of_base(*base))
                 }
             },
-            Selector::Meta(key) => expr::meta::text(key.number()),
-            Selector::Ct(key, direction) => {
-                let family = match (key, self.context.nfproto) {
-                    (CtKey::Src | CtKey::Dst, Some(raw::NFPROTO_IPV4)) => "ip ",
-                    (CtKey::Src | CtKey::Dst, Some(raw::NFPROTO_IPV6)) => "ip6 ",
-                    _ => "",
-                };
-                expr::ct::text(key.number(), *direction, family)
-            }
-            Selector::Socket(key, level) => match (key, level) {
-                (SocketKey::Transparent, _) => "socket transparent".to_owned(),
-                (SocketKey::Mark, _) => "socket mark".to_owned(),
-                (SocketKey::Wildcard, _) => "socket wildcard".to_owned(),
-                (SocketKey::Cgroupv2, level) => {
-                    format!("socket cgroupv2 level {}", level.unwrap_or(0))
-                }
-                (SocketKey::Other(n), _) => format!("socket {n}"),
-            },
+            Selector::Meta(key) => key.to_string(),
+            Selector::Ct(key, direction) => expr::ct::text(*key, *direction, self.context.nfproto),
+            Selector::Socket(key, level) => expr::socket::text(*key, *level),
             Selector::Fib { flags, result } => expr::fib::text(*flags, *result),
         }
     }

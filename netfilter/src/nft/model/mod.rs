@@ -20,20 +20,20 @@ mod ruleset;
 mod set;
 mod statement;
 
+pub use crate::nft::expr::ct::{CtDirection, CtKey};
+pub use crate::nft::expr::fib::FibResult;
+pub use crate::nft::expr::meta::MetaKey;
+pub use crate::nft::expr::socket::SocketKey;
+pub use crate::nft::expr::{Counter, Limit, Log, Reject};
 pub use builder::{L4Proto, RuleBuilder};
 pub use data::Data;
 pub use data_type::DataType;
 pub(crate) use data_type::Shown;
-pub use matching::{
-    CmpOp, CtDirection, CtKey, FibResult, Match, MetaKey, Operand, PayloadBase, Selector, SocketKey,
-};
+pub use matching::{CmpOp, Match, Operand, PayloadBase, Selector};
 pub use object::{Object, ObjectKind};
 pub use rule::{AnonymousSet, Rule};
 pub use ruleset::{
     BaseChain, Chain, ChainType, Hook, Policy, Ruleset, Table, TableFamily, priority,
 };
 pub use set::{Element, ElementKey, Extra, Set, SetData, TypeOf, Unread};
-pub use statement::{
-    Counter, Limit, LimitUnit, Log, Masquerade, Nat, NatKind, Redirect, Reject, Source, Statement,
-    Tproxy, Verdict,
-};
+pub use statement::{Masquerade, Nat, NatKind, Redirect, Source, Statement, Tproxy, Verdict};

@@ -1,7 +1,7 @@
 //! The statements of a rule.
 
 use super::{CtDirection, CtKey, Data, Match, MetaKey, Selector, TableFamily};
-use crate::nft::expr::Expr;
+use crate::nft::expr::{Counter, Expr, Limit, Log, Reject};
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
@@ -11,7 +11,7 @@ use std::ops::RangeInclusive;
 pub enum Statement {
     /// Ends the evaluation of the rule unless it holds.
     Match(Match),
-    /// `counter packets N bytes N`
+    /// `counter packets N bytes N`; without values the counter begins at zero.
     Counter(Counter),
     /// A verdict, which ends the rule.
     Verdict(Verdict),
@@ -31,25 +31,15 @@ pub enum Statement {
     Tproxy(Tproxy),
     /// `notrack`: no conntrack entry is created. Since 4.9.
     Notrack,
-    /// `log`
+    /// `log`, with a prefix of at most 127 bytes.
     Log(Log),
-    /// `limit rate`
+    /// `limit rate [over] N/UNIT [burst N packets]`
     Limit(Limit),
     /// `reject`
     Reject(Reject),
     /// Expressions for which this enum has no variant. They are kept as they were read, so that nothing that the kernel
     /// holds is lost or ignored in a comparison.
     Opaque(Vec<Expr>),
-}
-
-/// `counter`
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[doc(alias = "nft_counter")]
-pub struct Counter {
-    /// Number of packets that were counted.
-    pub packets: u64,
-    /// Number of their bytes.
-    pub bytes: u64,
 }
 
 /// The verdict of a rule: where evaluation continues (`NFT_*` and `NF_*` verdicts).
@@ -164,62 +154,4 @@ pub struct Tproxy {
     pub addr: Option<IpAddr>,
     /// The port of the socket; `None` keeps that of the packet.
     pub port: Option<u16>,
-}
-
-/// `log`
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-#[doc(alias = "nft_log")]
-pub struct Log {
-    /// Text before the packet, at most 127 bytes.
-    pub prefix: Option<String>,
-    /// Sends the packet to this group of nfnetlink_log instead of the kernel log.
-    pub group: Option<u16>,
-    /// Number of bytes of the packet that are copied (only with a group).
-    pub snaplen: Option<u32>,
-    /// Number of packets that the kernel collects before it sends them (only with a group).
-    pub qthreshold: Option<u16>,
-    /// Syslog level, 0 to 7, 4 by default (only without a group); 8 is `audit`.
-    pub level: Option<u32>,
-    /// `NF_LOG_*` bits (`linux/netfilter/nf_log.h`).
-    pub flags: Option<u32>,
-}
-
-/// `limit rate [over] N/UNIT [burst N packets]`
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-#[doc(alias = "nft_limit")]
-pub struct Limit {
-    /// Packets or bytes per unit of time.
-    pub rate: u64,
-    /// The unit of time in seconds: 1, 60, 3600, 86400, 604800.
-    pub per: u64,
-    /// Number of packets or bytes that may exceed the rate. 0 is the default: 5 packets, 0 bytes.
-    pub burst: u32,
-    /// Whether the rate counts packets or bytes. Bytes since 4.3.
-    pub unit: LimitUnit,
-    /// `over`: matches packets above the rate. Since 4.5.
-    pub over: bool,
-}
-
-/// `enum nft_limit_type`
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-#[doc(alias = "NFTA_LIMIT_UNIT")]
-pub enum LimitUnit {
-    /// Packets
-    Packets,
-    /// Bytes
-    Bytes,
-}
-
-/// `reject`
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-#[doc(alias = "nft_reject")]
-pub enum Reject {
-    /// `reject with icmp CODE` or `icmpv6 CODE` (`NFT_REJECT_ICMP_UNREACH`): a code of the family of the packet.
-    Icmp(u8),
-    /// `reject with tcp reset`
-    TcpReset,
-    /// `reject with icmpx CODE`, one number for both families (`enum nft_reject_inet_code`).
-    Icmpx(u8),
 }

@@ -1,7 +1,7 @@
 //! Sets that belong to a rule.
 
 use super::{Listed, REMARKS, Ranges, is_host_order_key, is_interval, to_elem_attrs, turn};
-use crate::nft::context::{Context, is_host_order};
+use crate::nft::context::{Context, host_width};
 use crate::nft::model::{AnonymousSet, DataType, Element, Selector};
 use crate::nft::userdata::{self, Userdata};
 use crate::nft::wire::{ElemAttrs, SetAttrs, SetDescAttrs};
@@ -11,10 +11,11 @@ use weir_netlink::attr::NLA_TYPE_MASK;
 /// The set of a rule with these elements, in which the selector is looked up.
 pub(crate) fn of_rule(selector: &Selector, elements: &[Element], context: Context) -> AnonymousSet {
     let interval = is_interval(elements);
-    let key_type = context.data_type(selector);
+    let key = context.key(selector);
+    let key_type = key.map_or(DataType::INTEGER, |k| k.data_type);
     let key_len = elements.first().map_or(0, |e| e.key.first().0.len());
     // nft treats names as numbers in host order.
-    let host_order = is_host_order(selector) || key_type == DataType::IFNAME;
+    let host_order = key.is_some_and(|k| k.host_order) || key_type == DataType::IFNAME;
     let order = match host_order {
         true => userdata::HOST_ENDIAN,
         false => userdata::BIG_ENDIAN,
@@ -32,7 +33,7 @@ pub(crate) fn of_rule(selector: &Selector, elements: &[Element], context: Contex
         false => flags,
     };
     let mut elements = elements.to_vec();
-    if linearize::is_turned(selector, &elements) {
+    if interval && host_width(selector).is_some() {
         elements.iter_mut().for_each(turn);
     }
     let elements = to_elem_attrs(&elements, Ranges::of(interval, DataType::INTEGER));
@@ -96,7 +97,7 @@ fn type_of(selector: &Selector, context: Context) -> Option<Vec<u8>> {
         }
         Selector::Meta(key) => (META, Userdata::default().put_u32(0, key.number())),
         Selector::Ct(key, direction) => {
-            let direction = direction.map_or(u32::MAX, |d| u32::from(linearize::ct_direction(d)));
+            let direction = direction.map_or(u32::MAX, |d| u32::from(d.number()));
             (
                 CT,
                 Userdata::default()

@@ -90,7 +90,10 @@ fn build(b: RuleBuilder, s: Step, proto: L4Proto) -> RuleBuilder {
             | Statement::Vmap(..)
             | Statement::Nat(Nat { ports: Some(_), .. })
             | Statement::Masquerade(Masquerade { ports: Some(_), .. })
-            | Statement::Reject(Reject::TcpReset)),
+            | Statement::Reject(Reject {
+                kind: Some(raw::NFT_REJECT_TCP_RST),
+                ..
+            })),
         ) => b.l4proto(proto).push(s),
         Step::Any(Statement::MetaSet(key, source @ Source::Map(..))) => {
             b.l4proto(proto).push(Statement::MetaSet(key, source))
@@ -318,7 +321,7 @@ fn named(v6: bool, sets: &[Set]) -> BoxedStrategy<Step> {
             },
             _ => continue,
         };
-        let turned = s.interval && crate::nft::context::is_host_order(&selector);
+        let turned = s.interval && crate::nft::context::host_width(&selector).is_some();
         let operand = Operand::Named {
             set: s.name.clone(),
             turned,

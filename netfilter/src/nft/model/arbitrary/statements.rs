@@ -4,9 +4,10 @@ use super::rules::{Step, port_selector, range};
 use super::sets::{MARK_OF, VERDICTS};
 use super::{Kind, Place, option, text};
 use crate::nft::model::{
-    CtKey, Data, Hook, L4Proto, Limit, LimitUnit, Log, Masquerade, MetaKey, Nat, NatKind, Redirect,
-    Reject, Selector, Set, Source, Statement, TableFamily, Tproxy, Verdict,
+    CtKey, Data, Hook, L4Proto, Limit, Log, Masquerade, MetaKey, Nat, NatKind, Redirect, Reject,
+    Selector, Set, Source, Statement, TableFamily, Tproxy, Verdict,
 };
+use crate::nft::raw;
 use proptest::prelude::*;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
@@ -90,17 +91,16 @@ fn limit() -> BoxedStrategy<Statement> {
     let per = proptest::sample::select(vec![1u64, 60, 3600, 86_400, 604_800]);
     (1..10_000u64, per, 1..1000u32, any::<bool>(), any::<bool>())
         .prop_map(|(rate, per, burst, bytes, over)| {
-            let unit = if bytes {
-                LimitUnit::Bytes
-            } else {
-                LimitUnit::Packets
-            };
             Statement::Limit(Limit {
-                rate,
-                per,
-                burst,
-                unit,
-                over,
+                rate: Some(rate),
+                unit: Some(per),
+                burst: Some(burst),
+                kind: Some(match bytes {
+                    true => raw::NFT_LIMIT_PKT_BYTES,
+                    false => raw::NFT_LIMIT_PKTS,
+                }),
+                flags: Some(if over { raw::NFT_LIMIT_F_INV } else { 0 }),
+                ..Limit::default()
             })
         })
         .boxed()
@@ -237,12 +237,17 @@ fn tproxy() -> BoxedStrategy<Statement> {
 }
 
 fn reject(proto: L4Proto) -> BoxedStrategy<Statement> {
-    let other = if proto == L4Proto::Tcp {
-        Reject::TcpReset
-    } else {
-        Reject::Icmpx(0)
+    let of = |kind, icmp_code| Reject {
+        kind: Some(kind),
+        icmp_code: Some(icmp_code),
+        ..Reject::default()
     };
-    let icmpx = (0..4u8).prop_map(Reject::Icmpx);
+    let other = if proto == L4Proto::Tcp {
+        of(raw::NFT_REJECT_TCP_RST, 0)
+    } else {
+        of(raw::NFT_REJECT_ICMPX_UNREACH, 0)
+    };
+    let icmpx = (0..4u8).prop_map(move |code| of(raw::NFT_REJECT_ICMPX_UNREACH, code));
     prop_oneof![icmpx, Just(other)]
         .prop_map(Statement::Reject)
         .boxed()
