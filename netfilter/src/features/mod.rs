@@ -3,8 +3,8 @@
 //!
 //! This module is below the engines: it sends the kernel no request that could load a module.
 
-pub(crate) mod expressions;
 pub(crate) mod extensions;
+pub(crate) mod families;
 mod kernel;
 pub(crate) mod modules;
 
@@ -30,6 +30,66 @@ pub(crate) fn names(needs: &str) -> (Vec<String>, Vec<String>) {
     // A module that has been merged into a larger one cannot be loaded.
     let own = given.filter(|m| modules::exception(m).is_none_or(|e| e.merged == (0, 0)));
     (options, own.map(str::to_owned).collect())
+}
+
+/// The substitute for what weir also does with legacy tables.
+pub(crate) const LEGACY: &str = "legacy tables (--engine xtables)";
+pub(crate) const NONE: &str = "nothing: only where the feature is asked for";
+
+/// What the kernel must have for a feature of nf_tables.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Feature {
+    /// Its name, unique in its table.
+    pub(crate) feature: &'static str,
+    /// The first kernel that has it.
+    pub(crate) since: &'static str,
+    /// Its modules; empty if it is part of nf_tables.
+    pub(crate) needs: &'static str,
+    /// The substitute if it is missing.
+    pub(crate) instead: &'static str,
+}
+
+impl Feature {
+    pub(crate) const fn of(
+        feature: &'static str,
+        since: &'static str,
+        needs: &'static str,
+        instead: &'static str,
+    ) -> Self {
+        Self {
+            feature,
+            since,
+            needs,
+            instead,
+        }
+    }
+
+    /// The row of this name.
+    pub(crate) const fn find(table: &'static [Self], feature: &str) -> Option<&'static Self> {
+        let mut rest = table;
+        while let [first, more @ ..] = rest {
+            if is_same(first.feature.as_bytes(), feature.as_bytes()) {
+                return Some(first);
+            }
+            rest = more;
+        }
+        None
+    }
+
+    /// The option and module that provide it: `CONFIG_NFT_TPROXY (module nft_tproxy)`. `None` if it is part of nf_tables.
+    pub(crate) fn given_by(&self) -> Option<String> {
+        (!self.needs.is_empty()).then(|| given_by(self.needs))
+    }
+}
+
+const fn is_same(mut a: &[u8], mut b: &[u8]) -> bool {
+    while let ([x, more_a @ ..], [y, more_b @ ..]) = (a, b) {
+        if *x != *y {
+            return false;
+        }
+        (a, b) = (more_a, more_b);
+    }
+    a.is_empty() && b.is_empty()
 }
 
 /// Whether the kernel has a feature.

@@ -42,6 +42,7 @@ const fn newer(name: &'static str, option: &'static str, since: (u32, u32)) -> E
 const EXCEPTIONS: &[Exception] = &[
     other("nfnetlink", "CONFIG_NETFILTER_NETLINK"),
     merged("nf_tables_inet", "CONFIG_NF_TABLES_INET", (5, 8)),
+    merged("nf_tables_arp", "CONFIG_NF_TABLES_ARP", (5, 8)),
     merged("nf_tables_ipv4", "CONFIG_NF_TABLES_IPV4", (5, 8)),
     merged("nf_tables_ipv6", "CONFIG_NF_TABLES_IPV6", (5, 8)),
     merged("nf_tables_bridge", "CONFIG_NF_TABLES_BRIDGE", (5, 8)),

@@ -37,7 +37,6 @@ pub use engine::{
     Commit, Commits, ElementChanges, Kept, NftApplied, NftEngine, NftOp, Snapshot, TableId,
     Transaction, UNGUARDED, other_encoding, plan, text_without_counters,
 };
-pub(crate) use engine::{decode, generation, kind};
 pub use model::*;
 
 #[cfg(test)]

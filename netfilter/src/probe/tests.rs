@@ -1,7 +1,9 @@
 use super::*;
-use crate::features::expressions::EXPRESSIONS;
+use crate::features::Feature;
+use crate::features::families::FAMILIES;
 use crate::features::modules;
 use crate::ipset::SetType;
+use crate::nft::expr::FEATURES;
 use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -184,7 +186,7 @@ fn the_options_of_modules_follow_from_their_names() {
         named.extend(of(true));
     }
     named.extend(SetType::all().map(SetType::module_name));
-    named.extend(EXPRESSIONS.iter().flat_map(|e| needs(e.needs)));
+    named.extend(FEATURES.iter().flat_map(|e| needs(e.needs)));
     let lines = OPTIONS.lines().filter_map(|line| line.split_once(' '));
     let options: HashMap<_, _> = lines.collect();
     for name in &named {
@@ -201,16 +203,20 @@ fn every_known_expression_is_asked_for() {
     let untried = ["flow_offload", "objref"];
     for name in crate::nft::expr::Expr::KNOWN {
         let feature = format!("expression {name}");
-        let row = crate::features::expressions::find(&feature);
+        let row = Feature::find(FEATURES, &feature);
         let row = row.unwrap_or_else(|| panic!("{name} has no row"));
         assert!(!row.since.is_empty(), "{name}");
         let is_tried = nft::ROWS.iter().any(|r| r.feature == feature);
         assert_ne!(is_tried, untried.contains(name), "{name}");
     }
     let tried = nft::ROWS.iter().map(|r| r.feature);
-    for feature in tried.filter(|f| f.starts_with("expression ") && *f != "expression match") {
-        let found = crate::features::expressions::find(feature);
-        assert!(found.is_some(), "{feature}");
+    for feature in tried {
+        let table = match feature.split_once(' ') {
+            Some(("expression", _)) => FEATURES,
+            Some(("family" | "chain", _)) => FAMILIES,
+            _ => continue,
+        };
+        assert!(Feature::find(table, feature).is_some(), "{feature}");
     }
 }
 

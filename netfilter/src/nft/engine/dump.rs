@@ -1,6 +1,7 @@
 //! Dumps of one kind of object. The total size of the answers is bounded.
 
 use super::NftEngine;
+use crate::features::given_by;
 use crate::nft::model::TableFamily;
 use weir_netlink::attr::{AttrSet, DecodeError, Str};
 use weir_netlink::nfnetlink::{NFNL_SUBSYS_NFTABLES, Reply, message_type};
@@ -94,7 +95,7 @@ pub(super) fn no_nf_tables(e: Error) -> Error {
         Some(libc::EINVAL | libc::EPROTONOSUPPORT) => Error::unsupported(
             "use",
             "nf_tables",
-            "this kernel has no nf_tables (CONFIG_NF_TABLES, module nf_tables)",
+            format!("this kernel has no nf_tables: {}", given_by("nf_tables")),
         ),
         _ => e,
     }

@@ -23,13 +23,11 @@ mod snapshot;
 mod stray;
 
 pub use commits::{Commit, Commits};
-pub(crate) use dump::{decode, kind};
 pub use elements::ElementChanges;
 pub use encoding::{other_encoding, text_without_counters};
 #[cfg(test)]
 pub(crate) use plan::canonical;
 pub use plan::{Kept, NftOp, Transaction, UNGUARDED, plan};
-pub(crate) use read::generation;
 pub use snapshot::Snapshot;
 
 use super::model::{Ruleset, Table, TableFamily};
@@ -38,7 +36,7 @@ use dump::no_nf_tables;
 use read::Scope;
 use std::time::Duration;
 use weir_netlink::contention::CONTENTION;
-use weir_netlink::nfnetlink::Socket;
+use weir_netlink::nfnetlink::{Refusal, Socket};
 use weir_netlink::{Error, NetlinkSocket, Result, Transport};
 
 /// A table by family and name.
@@ -174,12 +172,21 @@ impl<T: Transport> NftEngine<T> {
         if transaction.ops.is_empty() {
             return Ok(());
         }
+        match self.send(transaction)? {
+            Ok(()) => Ok(()),
+            Err((refusals, origin)) => Err(remedy::explain(&refusals, &transaction.ops, &origin)),
+        }
+    }
+
+    /// Sends a transaction. Returns the refusals of the kernel, and the index of the operation of each message.
+    pub(crate) fn send(
+        &mut self,
+        transaction: &Transaction,
+    ) -> Result<Result<(), (Vec<Refusal>, Vec<usize>)>> {
         check::fits(transaction)?;
         let (batch, origin) = batch::encode(transaction);
-        match self.socket.commit(batch)? {
-            Ok(()) => Ok(()),
-            Err(failures) => Err(remedy::explain(&failures, &transaction.ops, &origin)),
-        }
+        let sent = self.socket.commit(batch)?;
+        Ok(sent.map_err(|refusals| (refusals, origin)))
     }
 }
 

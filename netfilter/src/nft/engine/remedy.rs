@@ -1,28 +1,15 @@
 //! Explains a refused batch: which operation, which attribute, what the kernel lacks.
 
 use super::NftOp;
-use crate::features::expressions::given_by;
+use crate::features::Feature;
+use crate::features::families::FAMILIES;
 use crate::nft::context::Context;
-use crate::nft::expr::Expr;
+use crate::nft::expr::{Expr, FEATURES};
 use crate::nft::linearize;
-use crate::nft::model::{ChainType, Rule};
+use crate::nft::model::Rule;
 use weir_netlink::Error;
 use weir_netlink::attr::Step;
 use weir_netlink::nfnetlink::Refusal;
-
-/// The feature that a chain of this type requires.
-fn option_of_chain(t: &ChainType) -> Option<&'static str> {
-    Some(match t {
-        ChainType::Nat => {
-            "chains of type nat (CONFIG_NFT_NAT, module nft_chain_nat; in inet tables since 5.2)"
-        }
-        ChainType::Route => {
-            "chains of type route (CONFIG_NF_TABLES_INET; in inet tables since 5.2)"
-        }
-        ChainType::Filter => "inet tables (CONFIG_NF_TABLES_INET)",
-        ChainType::Other(_) => return None,
-    })
-}
 
 /// The reason of EPERM for one operation.
 const OWNED: &str = "a process that keeps its socket open owns the table (NFT_TABLE_F_OWNER), and no other may change it; end that \
@@ -47,6 +34,11 @@ pub(super) fn explain(refusals: &[Refusal], ops: &[NftOp], origin: &[usize]) -> 
         return Error::unsupported("apply", object, format!("this kernel lacks {lacking}"));
     }
     first.clone().into_error("apply", object)
+}
+
+/// The option and module that provide an expression; `None` if it is part of nf_tables.
+fn given_by(expression: &str) -> Option<String> {
+    Feature::find(FEATURES, &format!("expression {expression}"))?.given_by()
 }
 
 /// Whether the extended ack points at the chain's type, or at no attribute, as in old kernels.
@@ -122,14 +114,18 @@ fn lacking(op: &NftOp, f: &Refusal) -> Option<String> {
             Some(format!("the expression {name}: {option}"))
         }
         // For a device or a table that no longer exists the kernel answers ENOENT too, and points at that attribute.
-        NftOp::AddChain(_, c) if of_chain_type(f) => {
-            option_of_chain(&c.base.as_ref()?.chain_type).map(str::to_owned)
+        NftOp::AddChain((family, _), c) if of_chain_type(f) => {
+            let kind = c.base.as_ref()?.chain_type.as_str();
+            let row = Feature::find(FAMILIES, &format!("chain {family} {kind}"))?;
+            let (option, since) = (row.given_by()?, row.since);
+            Some(format!(
+                "chains of type {kind} in {family} tables: {option}, Linux {since}"
+            ))
         }
-        NftOp::AddTable(t) if f.errno == libc::EAFNOSUPPORT => Some(format!(
-            "{} tables (CONFIG_NF_TABLES_{})",
-            t.family,
-            t.family.to_string().to_uppercase()
-        )),
+        NftOp::AddTable(t) if f.errno == libc::EAFNOSUPPORT => {
+            let row = Feature::find(FAMILIES, &format!("family {}", t.family))?;
+            Some(format!("{} tables: {}", t.family, row.given_by()?))
+        }
         _ => None,
     }
 }
@@ -137,7 +133,27 @@ fn lacking(op: &NftOp, f: &Refusal) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::{NftOp, Refusal, lacking};
-    use crate::nft::model::{Counter, Rule, Statement, TableFamily};
+    use crate::nft::model::{Chain, ChainType, Counter, Hook, Rule, Statement, Table, TableFamily};
+
+    #[test]
+    fn a_missing_family_and_a_missing_type_of_chain_name_their_option() {
+        let refusal = |errno| Refusal {
+            index: Some(0),
+            errno,
+            extack: None,
+            attribute: None,
+            echo: Vec::new(),
+        };
+        let table = Table::new(TableFamily::Ip, "t");
+        let said = lacking(&NftOp::AddTable(table), &refusal(libc::EAFNOSUPPORT));
+        assert_eq!(said.as_deref(), Some("ip tables: CONFIG_NF_TABLES_IPV4"));
+        let chain = Chain::base("c", ChainType::Nat, Hook::Output, 0);
+        let op = NftOp::AddChain((TableFamily::Inet, "t".to_owned()), chain);
+        let said = lacking(&op, &refusal(libc::ENOENT));
+        let text =
+            "chains of type nat in inet tables: CONFIG_NFT_NAT (module nft_chain_nat), Linux 5.2";
+        assert_eq!(said.as_deref(), Some(text));
+    }
 
     #[test]
     fn a_rule_that_is_too_long_does_not_need_another_kernel() {

@@ -63,6 +63,7 @@ pub use rt::RtKey;
 pub use xfrm::XfrmKey;
 
 use super::listing::Listing;
+use crate::features::{Feature, LEGACY, NONE};
 use std::ffi::CStr;
 use weir_netlink::attr::{AttrSet, Attrs, DecodeError, Path, RawNest, Step, Str, Target, Writer};
 
@@ -122,10 +123,22 @@ macro_rules! expr {
 }
 pub(crate) use expr;
 
-/// The expressions: the name, which is that of the module, and the type.
+/// The expressions: the name, which is that of the module, the type, and the fields of [`Feature`].
 macro_rules! expressions {
-    ($($name:ident $variant:ident,)*) => {
+    ($($name:ident $variant:ident: $since:literal, $needs:literal, $instead:expr;)*) => {
         $(pub use $name::$variant;)*
+
+        /// Every expression of [`Expr::KNOWN`], and the one that holds a match of xtables.
+        pub(crate) const FEATURES: &[Feature] = &[
+            $(Feature::of(concat!("expression ", stringify!($name)), $since, $needs, $instead),)*
+            Feature::of("expression notrack", "4.9", "nft_ct nf_conntrack", NONE),
+            Feature::of(
+                "expression match",
+                "3.13",
+                "nft_compat x_tables xt_comment",
+                "not used: iptables-nft cannot write here either",
+            ),
+        ];
 
         /// One instruction of a rule.
         #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -255,12 +268,43 @@ macro_rules! expressions {
     };
 }
 
+// Module and type, the first kernel, its modules (none if it is part of nf_tables), the substitute for a missing one.
 expressions! {
-    bitwise Bitwise, byteorder Byteorder, cmp Cmp, connlimit Connlimit, counter Counter, ct Ct, dup Dup, dynset Dynset,
-    exthdr Exthdr, fib Fib, flow_offload FlowOffload, fwd Fwd, hash Hash, immediate Immediate, last Last, limit Limit,
-    log Log, lookup Lookup, masq Masq, meta Meta, nat Nat, numgen Numgen, objref Objref, osf Osf, payload Payload,
-    queue Queue, quota Quota, range Range, redir Redir, reject Reject, rt Rt, socket Socket, synproxy Synproxy,
-    tproxy Tproxy, xfrm Xfrm,
+    bitwise Bitwise: "3.13", "", LEGACY;
+    byteorder Byteorder: "3.13", "", LEGACY;
+    cmp Cmp: "3.13", "", LEGACY;
+    connlimit Connlimit: "4.18", "nft_connlimit nf_conntrack", NONE;
+    counter Counter: "3.13", "nft_counter", LEGACY;
+    ct Ct: "3.13", "nft_ct nf_conntrack", LEGACY;
+    dup Dup: "4.3", "nft_dup_ipv4 nft_dup_ipv6", NONE;
+    dynset Dynset: "4.1", "", "not used";
+    exthdr Exthdr: "3.13", "", NONE;
+    fib Fib: "4.10", "nft_fib nft_fib_ipv4 nft_fib_ipv6 nft_fib_inet", "addresses are listed in rules";
+    flow_offload FlowOffload: "4.16", "nft_flow_offload nf_flow_table nf_conntrack", NONE;
+    fwd Fwd: "4.5", "nft_fwd_netdev nf_dup_netdev", NONE;
+    hash Hash: "4.9", "nft_hash", NONE;
+    immediate Immediate: "3.13", "", LEGACY;
+    last Last: "5.14", "", NONE;
+    limit Limit: "3.13", "nft_limit", NONE;
+    log Log: "3.13", "nft_log nf_log_syslog nf_log_ipv4 nf_log_ipv6", "drops are not logged";
+    lookup Lookup: "3.13", "", LEGACY;
+    masq Masq: "3.18", "nft_masq nft_chain_nat nf_nat", NONE;
+    meta Meta: "3.13", "", LEGACY;
+    nat Nat: "3.13", "nft_nat nft_chain_nat nf_nat", LEGACY;
+    numgen Numgen: "4.9", "nft_numgen", NONE;
+    objref Objref: "4.10", "nft_objref", NONE;
+    osf Osf: "4.19", "nft_osf", NONE;
+    payload Payload: "3.13", "", LEGACY;
+    queue Queue: "3.14", "nft_queue", "not used";
+    quota Quota: "4.9", "nft_quota", NONE;
+    range Range: "4.9", "", LEGACY;
+    redir Redir: "3.19", "nft_redir nft_chain_nat nf_nat", LEGACY;
+    reject Reject: "3.14", "nft_reject nft_reject_inet", "drop";
+    rt Rt: "4.10", "", NONE;
+    socket Socket: "4.18", "nft_socket", LEGACY;
+    synproxy Synproxy: "5.3", "nft_synproxy", NONE;
+    tproxy Tproxy: "4.19", "nft_tproxy", LEGACY;
+    xfrm Xfrm: "4.20", "nft_xfrm", NONE;
 }
 
 /// An expression as the element of a list (`NFTA_RULE_EXPRESSIONS`).

@@ -1,14 +1,13 @@
 //! nf_tables: families, chain types, expressions, sets, userdata, the generation.
 
 mod rows;
-mod sets;
 mod trial;
 
 pub use rows::ROWS;
-pub use sets::SetTrial;
 
 use super::{Answer, Finding, Row, RunningKernel, answer, unanswered};
 use crate::nft::expr::Expr;
+use crate::nft::{Hook, Set, TableFamily};
 use trial::Lab;
 
 /// The name of the area in findings.
@@ -29,12 +28,12 @@ const ABSENT: &[i32] = &[
 /// The base chain in which a rule is tried.
 #[derive(Clone, Copy, Debug)]
 pub struct At {
-    /// `NFPROTO_*`
-    pub family: u8,
+    /// The family of its table
+    pub family: TableFamily,
     /// `filter`, `nat`, `route`
     pub kind: &'static str,
-    /// `enum nf_inet_hooks`, or for `netdev` `enum nf_dev_hooks`
-    pub hook: u32,
+    /// its number is that of `enum nf_inet_hooks`, or for `netdev` of `enum nf_dev_hooks`
+    pub hook: Hook,
     /// chains with lower numbers are called earlier
     pub priority: i32,
 }
@@ -44,13 +43,15 @@ pub struct At {
 #[non_exhaustive]
 pub enum Trial {
     /// A table of the family.
-    Table(u8),
+    Table(TableFamily),
     /// A base chain.
     Chain(At),
     /// A rule of these expressions.
     Rule(At, fn() -> Vec<Expr>),
-    /// A set, its elements, and a rule that uses it.
-    Set(SetTrial),
+    /// A set with its elements.
+    Set(fn() -> Set),
+    /// A set, and a rule that uses it.
+    SetRule(fn() -> Set, fn() -> Vec<Expr>),
     /// A comment of a table, which must be present when the table is read back.
     TableComment,
     /// A comment of a chain.

@@ -1,15 +1,20 @@
 //! The features, one line each, with their trials.
 
-use super::{At, SetTrial, Trial};
-use crate::features::expressions::{self, LEGACY};
+use super::trial::NAME;
+use super::{At, Trial};
+use crate::features::families::FAMILIES;
+use crate::features::{Feature, LEGACY};
 use crate::nft::compat::MatchAttrs;
-use crate::nft::expr::{DataAttrs, Expr, ExprAttrs, expr};
+use crate::nft::expr::{DataAttrs, Expr, ExprAttrs, FEATURES, expr};
 use crate::nft::raw::*;
-use crate::nft::{Verdict, linearize};
+use crate::nft::{
+    Data, DataType, Element, ElementKey, Extra, Hook, Set, SetData, TableFamily, Verdict, linearize,
+};
 use crate::probe::{Row, row};
+use std::time::Duration;
 use weir_netlink::attr::{AttrSet as _, Writer};
 
-const fn at(family: u8, kind: &'static str, hook: u32, priority: i32) -> At {
+const fn at(family: TableFamily, kind: &'static str, hook: Hook, priority: i32) -> At {
     At {
         family,
         kind,
@@ -18,22 +23,22 @@ const fn at(family: u8, kind: &'static str, hook: u32, priority: i32) -> At {
     }
 }
 
-const PRE: At = at(NFPROTO_INET, "filter", NF_INET_PRE_ROUTING, -150);
-const RAW: At = at(NFPROTO_INET, "filter", NF_INET_PRE_ROUTING, -300);
-const IN: At = at(NFPROTO_INET, "filter", NF_INET_LOCAL_IN, 0);
-pub(super) const OUT: At = at(NFPROTO_INET, "filter", NF_INET_LOCAL_OUT, 0);
-const NAT: At = at(NFPROTO_INET, "nat", NF_INET_LOCAL_OUT, -100);
-const SNAT: At = at(NFPROTO_INET, "nat", NF_INET_POST_ROUTING, 100);
-const ROUTE: At = at(NFPROTO_INET, "route", NF_INET_LOCAL_OUT, -150);
-const IP_NAT: At = at(NFPROTO_IPV4, "nat", NF_INET_LOCAL_OUT, -100);
-const IP_ROUTE: At = at(NFPROTO_IPV4, "route", NF_INET_LOCAL_OUT, -150);
-const IP6_NAT: At = at(NFPROTO_IPV6, "nat", NF_INET_LOCAL_OUT, -100);
-const IP6_ROUTE: At = at(NFPROTO_IPV6, "route", NF_INET_LOCAL_OUT, -150);
-const BRIDGE: At = at(NFPROTO_BRIDGE, "filter", NF_INET_PRE_ROUTING, 0);
-/// `NF_NETDEV_INGRESS` is 0.
-const NETDEV: At = at(NFPROTO_NETDEV, "filter", 0, 0);
-const IP_PRE: At = at(NFPROTO_IPV4, "filter", NF_INET_PRE_ROUTING, -150);
-const IP_IN: At = at(NFPROTO_IPV4, "filter", NF_INET_LOCAL_IN, 0);
+const PRE: At = at(TableFamily::Inet, "filter", Hook::Prerouting, -150);
+const RAW: At = at(TableFamily::Inet, "filter", Hook::Prerouting, -300);
+const IN: At = at(TableFamily::Inet, "filter", Hook::Input, 0);
+pub(super) const OUT: At = at(TableFamily::Inet, "filter", Hook::Output, 0);
+const NAT: At = at(TableFamily::Inet, "nat", Hook::Output, -100);
+const SNAT: At = at(TableFamily::Inet, "nat", Hook::Postrouting, 100);
+const ROUTE: At = at(TableFamily::Inet, "route", Hook::Output, -150);
+const IP_NAT: At = at(TableFamily::Ip, "nat", Hook::Output, -100);
+const IP_ROUTE: At = at(TableFamily::Ip, "route", Hook::Output, -150);
+const IP6_NAT: At = at(TableFamily::Ip6, "nat", Hook::Output, -100);
+const IP6_ROUTE: At = at(TableFamily::Ip6, "route", Hook::Output, -150);
+const BRIDGE: At = at(TableFamily::Bridge, "filter", Hook::Prerouting, 0);
+/// `NF_NETDEV_INGRESS` is 0, as `NF_INET_PRE_ROUTING`.
+const NETDEV: At = at(TableFamily::Netdev, "filter", Hook::Prerouting, 0);
+const IP_PRE: At = at(TableFamily::Ip, "filter", Hook::Prerouting, -150);
+const IP_IN: At = at(TableFamily::Ip, "filter", Hook::Input, 0);
 
 const REG: u32 = NFT_REG_1;
 
@@ -72,12 +77,49 @@ fn xt_match() -> Vec<Expr> {
     })]
 }
 
-/// The row of an expression. A test checks that each expression is in the table of features.
-const fn expression(feature: &'static str, probe: Trial) -> Row<Trial> {
-    match expressions::find(feature) {
-        Some(e) => row(feature, probe, e.needs, e.since, e.instead),
+/// A set of marks with the element 1, or a map that assigns a value to it.
+fn marks(data: SetData, extra: Extra) -> Set {
+    Set {
+        data,
+        elements: vec![Element::value(Data::ne32(1)).with(extra)],
+        ..Set::new(NAME, DataType::MARK, 4)
+    }
+}
+
+fn addresses(element: Element) -> Set {
+    Set {
+        elements: vec![element],
+        ..Set::new(NAME, DataType::IPV4_ADDR, 4)
+    }
+}
+
+/// A set of `ipv4_addr . mark`
+fn pairs(interval: bool, element: Element) -> Set {
+    let key_type = DataType(DataType::IPV4_ADDR.0 << 6 | DataType::MARK.0);
+    Set {
+        interval,
+        elements: vec![element],
+        ..Set::new(NAME, key_type, 8)
+    }
+}
+
+/// The address `10.0.0.N`, and the mark 1
+fn pair(n: u8) -> Data {
+    let mark = 1_u32.to_ne_bytes();
+    Data::from(&[[10, 0, 0, n], mark].concat()[..])
+}
+
+/// The row of a feature. A test checks that each is in its table.
+const fn of(table: &'static [Feature], feature: &'static str, probe: Trial) -> Row<Trial> {
+    match Feature::find(table, feature) {
+        Some(f) => row(feature, probe, f.needs, f.since, f.instead),
         None => row(feature, probe, "", "", LEGACY),
     }
+}
+
+/// The row of an expression.
+const fn expression(feature: &'static str, probe: Trial) -> Row<Trial> {
+    of(FEATURES, feature, probe)
 }
 
 /// An expression that is tried by a rule.
@@ -89,20 +131,20 @@ const fn rule(feature: &'static str, at: At, exprs: fn() -> Vec<Expr>) -> Row<Tr
 /// syntax.
 #[rustfmt::skip]
 pub const ROWS: &[Row<Trial>] = &[
-    row("family inet", Trial::Table(NFPROTO_INET), "nf_tables_inet", "3.14", LEGACY),
-    row("family ip", Trial::Table(NFPROTO_IPV4), "nf_tables_ipv4", "3.13", LEGACY),
-    row("family ip6", Trial::Table(NFPROTO_IPV6), "nf_tables_ipv6", "3.13", LEGACY),
-    row("family bridge", Trial::Table(NFPROTO_BRIDGE), "nf_tables_bridge", "3.14", "not used"),
-    row("family netdev", Trial::Table(NFPROTO_NETDEV), "nf_tables_netdev", "4.2", "not used"),
-    row("chain inet filter", Trial::Chain(IN), "nf_tables_inet", "3.14", LEGACY),
-    row("chain inet nat", Trial::Chain(NAT), "nft_chain_nat", "5.2", LEGACY),
-    row("chain inet route", Trial::Chain(ROUTE), "nf_tables_inet", "5.2", LEGACY),
-    row("chain ip nat", Trial::Chain(IP_NAT), "nft_chain_nat", "3.13", LEGACY),
-    row("chain ip route", Trial::Chain(IP_ROUTE), "nf_tables_ipv4", "3.13", LEGACY),
-    row("chain ip6 nat", Trial::Chain(IP6_NAT), "nft_chain_nat", "3.13", LEGACY),
-    row("chain ip6 route", Trial::Chain(IP6_ROUTE), "nf_tables_ipv6", "3.13", LEGACY),
-    row("chain bridge filter", Trial::Chain(BRIDGE), "nf_tables_bridge", "3.14", "not used"),
-    row("chain netdev filter", Trial::Chain(NETDEV), "nf_tables_netdev", "4.2", "not used"),
+    of(FAMILIES, "family inet", Trial::Table(TableFamily::Inet)),
+    of(FAMILIES, "family ip", Trial::Table(TableFamily::Ip)),
+    of(FAMILIES, "family ip6", Trial::Table(TableFamily::Ip6)),
+    of(FAMILIES, "family bridge", Trial::Table(TableFamily::Bridge)),
+    of(FAMILIES, "family netdev", Trial::Table(TableFamily::Netdev)),
+    of(FAMILIES, "chain inet filter", Trial::Chain(IN)),
+    of(FAMILIES, "chain inet nat", Trial::Chain(NAT)),
+    of(FAMILIES, "chain inet route", Trial::Chain(ROUTE)),
+    of(FAMILIES, "chain ip nat", Trial::Chain(IP_NAT)),
+    of(FAMILIES, "chain ip route", Trial::Chain(IP_ROUTE)),
+    of(FAMILIES, "chain ip6 nat", Trial::Chain(IP6_NAT)),
+    of(FAMILIES, "chain ip6 route", Trial::Chain(IP6_ROUTE)),
+    of(FAMILIES, "chain bridge filter", Trial::Chain(BRIDGE)),
+    of(FAMILIES, "chain netdev filter", Trial::Chain(NETDEV)),
     // `meta mark & 0xff`
     rule("expression bitwise", OUT, || {
         let (mask, xor) = (DataAttrs::of(&[0, 0, 0, 0xff]), DataAttrs::of(&[0; 4]));
@@ -119,7 +161,11 @@ pub const ROWS: &[Row<Trial>] = &[
     rule("expression ct", PRE, || vec![expr!(Ct { key: NFT_CT_STATE, dreg: REG })]),
     // `dup to 127.0.0.1`
     rule("expression dup", IP_PRE, || vec![value(&[127, 0, 0, 1]), expr!(Dup { sreg_addr: REG })]),
-    expression("expression dynset", Trial::Set(SetTrial::Dynset)),
+    // `add @weir { meta mark }`
+    expression("expression dynset", Trial::SetRule(
+        || Set { dynamic: true, timeouts: true, size: Some(16), ..Set::new(NAME, DataType::MARK, 4) },
+        || vec![load(NFT_META_MARK), expr!(Dynset { set: NAME.to_owned(), op: NFT_DYNSET_OP_ADD, sreg_key: REG })],
+    )),
     // `exthdr hbh exists`
     rule("expression exthdr", OUT, || {
         let (flags, op) = (NFT_EXTHDR_F_PRESENT, NFT_EXTHDR_OP_IPV6);
@@ -139,7 +185,11 @@ pub const ROWS: &[Row<Trial>] = &[
     // `limit rate 5/second`
     rule("expression limit", OUT, || vec![expr!(Limit { rate: 5, unit: 1, burst: 5 })]),
     rule("expression log", OUT, || vec![expr!(Log { prefix: "weir".to_owned() })]),
-    expression("expression lookup", Trial::Set(SetTrial::Lookup)),
+    // `meta mark @weir`
+    expression("expression lookup", Trial::SetRule(
+        || marks(SetData::None, Extra::default()),
+        || vec![load(NFT_META_MARK), expr!(Lookup { sreg: REG, set: NAME.to_owned() })],
+    )),
     rule("expression masq", SNAT, || vec![expr!(Masq {})]),
     rule("expression match", IP_IN, xt_match),
     rule("expression meta", OUT, || vec![load(NFT_META_OIFNAME)]),
@@ -202,13 +252,28 @@ pub const ROWS: &[Row<Trial>] = &[
     row("ct zone set", Trial::Rule(RAW, || {
         vec![value(&1u16.to_ne_bytes()), expr!(Ct { key: NFT_CT_ZONE, sreg: REG })]
     }), "nft_ct nf_conntrack conntrack_zones", "4.11", "none: DNS capture needs it"),
-    row("set plain", Trial::Set(SetTrial::Plain), "", "3.13", LEGACY),
-    row("set interval", Trial::Set(SetTrial::Interval), "", "3.13", "one rule for each range"),
-    row("set timeout", Trial::Set(SetTrial::Timeout), "", "4.1", "the writer deletes the elements"),
-    row("set concatenation", Trial::Set(SetTrial::Concatenation), "", "4.1", "one rule for each pair"),
-    row("set interval concatenation", Trial::Set(SetTrial::IntervalConcatenation), "", "5.6", "one rule for each pair"),
-    row("map verdict", Trial::Set(SetTrial::VerdictMap), "", "3.13", "one rule for each element"),
-    row("map value", Trial::Set(SetTrial::ValueMap), "", "3.13", "one rule for each element"),
+    row("set plain", Trial::Set(|| marks(SetData::None, Extra::default())), "", "3.13", LEGACY),
+    row("set interval", Trial::Set(|| {
+        // 10.0.0.0/8
+        let net = ElementKey::range(Data::be32(0x0a00_0000), Data::be32(0x0aff_ffff));
+        Set { interval: true, ..addresses(Element::new(net)) }
+    }), "", "3.13", "one rule for each range"),
+    row("set timeout", Trial::Set(|| {
+        let timeout = |seconds| Some(Duration::from_secs(seconds));
+        let extra = Extra { timeout: timeout(30), ..Extra::default() };
+        let one = Element::value(Data::be32(0x0a00_0001)).with(extra);
+        Set { timeouts: true, timeout: timeout(60), ..addresses(one) }
+    }), "", "4.1", "the writer deletes the elements"),
+    row("set concatenation", Trial::Set(|| pairs(false, Element::value(pair(1)))), "", "4.1", "one rule for each pair"),
+    row("set interval concatenation", Trial::Set(|| {
+        pairs(true, Element::new(ElementKey::range(pair(1), pair(9))))
+    }), "", "5.6", "one rule for each pair"),
+    row("map verdict", Trial::Set(|| {
+        marks(SetData::Verdict, Extra { verdict: Some(Verdict::Accept), ..Extra::default() })
+    }), "", "3.13", "one rule for each element"),
+    row("map value", Trial::Set(|| {
+        marks(SetData::Value(DataType::MARK, 4), Extra { value: Some(Data::ne32(2)), ..Extra::default() })
+    }), "", "3.13", "one rule for each element"),
     row("comment table", Trial::TableComment, "", "5.10", "the engine is recorded in a chain's name"),
     row("comment chain", Trial::ChainComment, "", "5.10", "chains have no comments"),
     row("generation guard", Trial::Generation, "", "4.12", "another writer's change in between is detected by reading back"),

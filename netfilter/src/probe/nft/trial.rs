@@ -1,230 +1,119 @@
-//! Commits a trial and deletes it.
+//! Commits a trial with the engine and deletes it.
 
 use super::rows::OUT;
-use super::{At, SetTrial, Trial, sets};
-use crate::nft::expr::{Expr, ExprElem};
-use crate::nft::wire::{ChainAttrs, ElemListAttrs, HookAttrs, RuleAttrs, SetAttrs, TableAttrs};
-use crate::nft::{decode, generation, kind, raw};
+use super::{At, Trial};
+use crate::nft::expr::Expr;
+use crate::nft::{
+    Chain, NftEngine, NftOp, Rule, Ruleset, Snapshot, Statement, Table, TableFamily, Transaction,
+    UNGUARDED, plan,
+};
 use crate::probe::Answer;
-use weir_netlink::attr::AttrSet;
-use weir_netlink::message::{NLM_F_APPEND, NLM_F_CREATE};
-use weir_netlink::nfnetlink::{Batch, NFNL_SUBSYS_NFTABLES, Socket};
 use weir_netlink::{Error, ErrorKind, Result};
 
-/// Table and chain of every trial.
-const NAME: &str = "weir-trial";
-/// `NFTNL_UDATA_TABLE_COMMENT`: type, length, text, NUL.
-const COMMENT: &[u8] = b"\x00\x05weir\x00";
+/// The name of the table, of its chain and of its set, and the text of comments.
+pub(super) const NAME: &str = "weir";
 
-fn name() -> Option<String> {
-    Some(NAME.to_owned())
+impl At {
+    /// The table with this chain and, unless it has no expressions, a rule in it.
+    fn table(&self, exprs: Vec<Expr>) -> Table {
+        let mut chain = Chain::base(NAME, self.kind.into(), self.hook, self.priority);
+        if let (TableFamily::Netdev, Some(base)) = (self.family, &mut chain.base) {
+            base.devices.push("lo".to_owned());
+        }
+        if !exprs.is_empty() {
+            chain.rules.push(Rule {
+                statements: vec![Statement::Opaque(exprs)],
+                ..Rule::default()
+            });
+        }
+        Table {
+            chains: vec![chain],
+            ..Table::new(self.family, NAME)
+        }
+    }
+}
+
+impl Trial {
+    fn table(&self) -> Table {
+        let inet = Table::new(TableFamily::Inet, NAME);
+        match self {
+            Self::Table(family) => Table::new(*family, NAME),
+            Self::Chain(at) => at.table(Vec::new()),
+            Self::Rule(at, exprs) => at.table(exprs()),
+            Self::Set(set) => Table {
+                sets: vec![set()],
+                ..inet
+            },
+            Self::SetRule(set, exprs) => Table {
+                sets: vec![set()],
+                ..OUT.table(exprs())
+            },
+            Self::TableComment => Table {
+                comment: Some(NAME.to_owned()),
+                ..inet
+            },
+            Self::ChainComment => {
+                let mut table = OUT.table(Vec::new());
+                let comments = table.chains.iter_mut().map(|c| &mut c.comment);
+                comments.for_each(|comment| *comment = Some(NAME.to_owned()));
+                table
+            }
+            Self::Generation => inet,
+        }
+    }
 }
 
 /// A connection to nf_tables of a throwaway namespace.
-pub(super) struct Lab {
-    socket: Socket,
-}
-
-/// A batch whose messages all have one family.
-struct Draft {
-    batch: Batch,
-    family: u8,
-}
-
-impl Draft {
-    fn new(family: u8, generation: Option<u32>) -> Self {
-        let mut draft = Self::empty(family, generation);
-        draft.table(None);
-        draft
-    }
-
-    fn empty(family: u8, generation: Option<u32>) -> Self {
-        Self {
-            batch: Batch::new(NFNL_SUBSYS_NFTABLES, generation),
-            family,
-        }
-    }
-
-    fn push<A: AttrSet>(&mut self, kind: u16, flags: u16, attrs: &A) {
-        self.batch.push(kind, flags, self.family, attrs);
-    }
-
-    fn table(&mut self, userdata: Option<Vec<u8>>) {
-        let table = TableAttrs {
-            name: name(),
-            flags: Some(0),
-            userdata,
-            ..TableAttrs::default()
-        };
-        self.push(raw::NFT_MSG_NEWTABLE, NLM_F_CREATE, &table);
-    }
-
-    fn chain(&mut self, at: &At, userdata: Option<Vec<u8>>) {
-        let hook = HookAttrs {
-            hooknum: Some(at.hook),
-            priority: Some(at.priority),
-            dev: (at.family == raw::NFPROTO_NETDEV).then(|| "lo".to_owned()),
-            ..HookAttrs::default()
-        };
-        let chain = ChainAttrs {
-            table: name(),
-            name: name(),
-            kind: Some(at.kind.to_owned()),
-            hook: Some(hook),
-            userdata,
-            ..ChainAttrs::default()
-        };
-        self.push(raw::NFT_MSG_NEWCHAIN, NLM_F_CREATE, &chain);
-    }
-
-    fn rule(&mut self, exprs: Vec<Expr>) {
-        let expressions = Some(exprs.into_iter().map(ExprElem).collect());
-        let rule = RuleAttrs {
-            table: name(),
-            chain: name(),
-            expressions,
-            ..RuleAttrs::default()
-        };
-        self.push(raw::NFT_MSG_NEWRULE, NLM_F_CREATE | NLM_F_APPEND, &rule);
-    }
-
-    fn set(&mut self, trial: SetTrial) {
-        let set = SetAttrs {
-            table: name(),
-            ..trial.set()
-        };
-        self.push(raw::NFT_MSG_NEWSET, NLM_F_CREATE, &set);
-        let elements = trial.elements();
-        if !elements.is_empty() {
-            let list = ElemListAttrs {
-                table: name(),
-                set: Some(sets::NAME.to_owned()),
-                set_id: Some(1),
-                elements: Some(elements),
-                ..ElemListAttrs::default()
-            };
-            self.push(raw::NFT_MSG_NEWSETELEM, NLM_F_CREATE, &list);
-        }
-        if let Some(rule) = trial.rule() {
-            self.chain(&OUT, None);
-            self.rule(rule);
-        }
-    }
-}
+pub(super) struct Lab(NftEngine);
 
 impl Lab {
     /// Opens nf_tables in the network namespace of the calling thread; on failure, returns the answer for every trial.
     pub(super) fn open() -> Result<Self, Answer> {
-        let opened = Socket::open().and_then(|socket| {
-            let mut lab = Self { socket };
-            generation(&mut lab.socket).map(|_| lab)
+        let opened = NftEngine::open().and_then(|mut engine| {
+            engine.generation()?;
+            Ok(Self(engine))
         });
-        opened.map_err(|e| match e.errno() {
-            // The kernel has no nfnetlink, or no subsystem with this number.
-            Some(libc::EPROTONOSUPPORT | libc::EINVAL) => {
-                Answer::Lack("the kernel has no nf_tables".to_owned())
-            }
-            _ => Answer::Unknown(e.to_string()),
+        opened.map_err(|e| match e.is_unsupported() {
+            true => Answer::Lack("the kernel has no nf_tables".to_owned()),
+            false => Answer::Unknown(e.to_string()),
         })
     }
 
+    /// Commits the table of a trial and deletes it.
     pub(super) fn try_one(&mut self, trial: &Trial) -> Result<()> {
-        match trial {
-            Trial::Table(family) => self.commit(Draft::new(*family, None), |_| Ok(())),
-            Trial::Chain(at) => {
-                let mut draft = Draft::new(at.family, None);
-                draft.chain(at, None);
-                self.commit(draft, |_| Ok(()))
-            }
-            Trial::Rule(at, exprs) => {
-                let mut draft = Draft::new(at.family, None);
-                draft.chain(at, None);
-                draft.rule(exprs());
-                self.commit(draft, |_| Ok(()))
-            }
-            Trial::Set(set) => {
-                let mut draft = Draft::new(raw::NFPROTO_INET, None);
-                draft.set(*set);
-                self.commit(draft, |_| Ok(()))
-            }
-            Trial::TableComment => {
-                let mut draft = Draft::empty(raw::NFPROTO_INET, None);
-                draft.table(Some(COMMENT.to_vec()));
-                self.commit(draft, |lab| {
-                    let table = TableAttrs {
-                        name: name(),
-                        ..TableAttrs::default()
-                    };
-                    let got: TableAttrs = lab.get(raw::NFT_MSG_GETTABLE, &table)?;
-                    kept(got.userdata)
-                })
-            }
-            Trial::ChainComment => {
-                let mut draft = Draft::new(raw::NFPROTO_INET, None);
-                draft.chain(&OUT, Some(COMMENT.to_vec()));
-                self.commit(draft, |lab| {
-                    let chain = ChainAttrs {
-                        table: name(),
-                        name: name(),
-                        ..ChainAttrs::default()
-                    };
-                    let got: ChainAttrs = lab.get(raw::NFT_MSG_GETCHAIN, &chain)?;
-                    kept(got.userdata)
-                })
-            }
-            Trial::Generation => {
-                let stale = other_than(generation(&mut self.socket)?);
-                let draft = Draft::new(raw::NFPROTO_INET, Some(stale));
-                match self.commit(draft, |_| Ok(())) {
-                    Err(e) if e.is_stale_generation() => Ok(()),
-                    Err(e) => Err(e),
-                    Ok(()) => Err(ignored("the kernel ignores the generation of a batch")),
-                }
-            }
+        let table = trial.table();
+        let id = (table.family, table.name.clone());
+        let owned = std::slice::from_ref(&id);
+        let desired = Ruleset {
+            tables: vec![table],
+        };
+        let mut change = plan(&desired, &Snapshot::default(), owned);
+        let is_late = matches!(trial, Trial::Generation);
+        change.generation = match is_late {
+            true => other_than(self.0.generation()?),
+            false => UNGUARDED,
+        };
+        match self.send(&change) {
+            Err(e) if is_late && e.is_stale_generation() => return Ok(()),
+            sent => sent?,
+        }
+        let is_read = matches!(trial, Trial::TableComment | Trial::ChainComment);
+        let drift = is_read.then(|| self.0.drift(&desired, owned));
+        let delete = vec![NftOp::DeleteTable(id.clone())];
+        self.send(&Transaction::guarded(UNGUARDED, delete))?;
+        match drift.transpose()? {
+            _ if is_late => Err(ignored("the kernel ignores the generation of a batch")),
+            Some(drift) if !drift.ops.is_empty() => Err(ignored("the kernel does not keep it")),
+            _ => Ok(()),
         }
     }
 
-    fn get<A: AttrSet>(&mut self, message: u16, attrs: &A) -> Result<A> {
-        let what = "what was tried";
-        let reply = self
-            .socket
-            .get(kind(message), raw::NFPROTO_INET, attrs, what)?;
-        decode(&reply, what)
-    }
-
-    /// Commits a draft, calls `look`, and deletes the table.
-    fn commit(&mut self, draft: Draft, look: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
-        let family = draft.family;
-        self.send(draft.batch)?;
-        let seen = look(self);
-        let mut batch = Batch::new(NFNL_SUBSYS_NFTABLES, None);
-        let table = TableAttrs {
-            name: name(),
-            ..TableAttrs::default()
-        };
-        batch.push(raw::NFT_MSG_DELTABLE, 0, family, &table);
-        self.send(batch)?;
-        seen
-    }
-
-    fn send(&mut self, batch: Batch) -> Result<()> {
-        let Err(failures) = self.socket.commit(batch)? else {
-            return Ok(());
-        };
-        let first = failures.into_iter().next();
-        let Some(failure) = first else {
-            return Err(Error::malformed(
-                "try",
-                "",
-                "the kernel refused without a reason",
-            ));
-        };
-        let kind = ErrorKind::Kernel {
-            errno: failure.errno,
-            extack: failure.extack,
-            attribute: failure.attribute,
-        };
-        Err(Error::new("commit it", "", kind))
+    fn send(&mut self, change: &Transaction) -> Result<()> {
+        let refused = self.0.send(change)?.err();
+        match refused.and_then(|(refusals, _)| refusals.into_iter().next()) {
+            Some(first) => Err(first.into_error("commit it", "")),
+            None => Ok(()),
+        }
     }
 }
 
@@ -234,13 +123,6 @@ fn other_than(generation: u32) -> u32 {
     match generation.wrapping_sub(1) {
         0 => u32::MAX,
         before => before,
-    }
-}
-
-fn kept(userdata: Option<Vec<u8>>) -> Result<()> {
-    match userdata.as_deref() {
-        Some(COMMENT) => Ok(()),
-        _ => Err(ignored("the kernel does not keep it")),
     }
 }
 
