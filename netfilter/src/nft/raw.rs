@@ -3,7 +3,12 @@
 //! Wire level: public for tests and for tools that read what the kernel was sent.
 //!
 //! A test compares every constant with the system's headers. Attribute numbers are declared with their attributes, in
-//! `expr` and `wire`.
+//! `expr` and `wire`, keys of expressions with their values in `expr`.
+
+pub use super::expr::{
+    ct::constants::*, fib::constants::*, meta::constants::*, rt::constants::*,
+    socket::constants::*, xfrm::constants::*,
+};
 
 constants! {
     // linux/netfilter.h
@@ -30,32 +35,6 @@ constants! {
         NFT_PAYLOAD_LL_HEADER, NFT_PAYLOAD_NETWORK_HEADER, NFT_PAYLOAD_TRANSPORT_HEADER,
         NFT_PAYLOAD_INNER_HEADER,
     }
-    enum nft_meta_keys: u32 {
-        NFT_META_LEN, NFT_META_PROTOCOL, NFT_META_PRIORITY, NFT_META_MARK, NFT_META_IIF,
-        NFT_META_OIF, NFT_META_IIFNAME, NFT_META_OIFNAME, NFT_META_IFTYPE, NFT_META_OIFTYPE,
-        NFT_META_SKUID, NFT_META_SKGID, NFT_META_NFTRACE, NFT_META_RTCLASSID, NFT_META_SECMARK,
-        NFT_META_NFPROTO, NFT_META_L4PROTO, NFT_META_BRI_IIFNAME, NFT_META_BRI_OIFNAME,
-        NFT_META_PKTTYPE, NFT_META_CPU, NFT_META_IIFGROUP, NFT_META_OIFGROUP, NFT_META_CGROUP,
-        NFT_META_PRANDOM, NFT_META_SECPATH, NFT_META_IIFKIND, NFT_META_OIFKIND,
-        NFT_META_BRI_IIFPVID, NFT_META_BRI_IIFVPROTO, NFT_META_TIME_NS, NFT_META_TIME_DAY,
-        NFT_META_TIME_HOUR, NFT_META_SDIF, NFT_META_SDIFNAME,
-    }
-    enum nft_rt_keys: u32 {
-        NFT_RT_CLASSID, NFT_RT_NEXTHOP4, NFT_RT_NEXTHOP6, NFT_RT_TCPMSS, NFT_RT_XFRM,
-    }
-    enum nft_ct_keys: u32 {
-        NFT_CT_STATE, NFT_CT_DIRECTION, NFT_CT_STATUS, NFT_CT_MARK, NFT_CT_SECMARK,
-        NFT_CT_EXPIRATION, NFT_CT_HELPER, NFT_CT_L3PROTOCOL, NFT_CT_SRC, NFT_CT_DST,
-        NFT_CT_PROTOCOL, NFT_CT_PROTO_SRC, NFT_CT_PROTO_DST, NFT_CT_LABELS, NFT_CT_PKTS,
-        NFT_CT_BYTES, NFT_CT_AVGPKT, NFT_CT_ZONE, NFT_CT_EVENTMASK, NFT_CT_SRC_IP, NFT_CT_DST_IP,
-        NFT_CT_SRC_IP6, NFT_CT_DST_IP6, NFT_CT_ID,
-    }
-    enum nft_socket_keys: u32 {
-        NFT_SOCKET_TRANSPARENT, NFT_SOCKET_MARK, NFT_SOCKET_WILDCARD, NFT_SOCKET_CGROUPV2,
-    }
-    enum nft_fib_result: u32 {
-        NFT_FIB_RESULT_OIF = 1, NFT_FIB_RESULT_OIFNAME, NFT_FIB_RESULT_ADDRTYPE,
-    }
     enum nft_limit_type: u32 { NFT_LIMIT_PKTS, NFT_LIMIT_PKT_BYTES }
     enum nft_reject_types: u32 {
         NFT_REJECT_ICMP_UNREACH, NFT_REJECT_TCP_RST, NFT_REJECT_ICMPX_UNREACH,
@@ -68,10 +47,6 @@ constants! {
     }
     enum nft_hash_types: u32 { NFT_HASH_JENKINS, NFT_HASH_SYM }
     enum nft_ng_types: u32 { NFT_NG_INCREMENTAL, NFT_NG_RANDOM }
-    enum nft_xfrm_keys: u32 {
-        NFT_XFRM_KEY_DADDR_IP4 = 1, NFT_XFRM_KEY_DADDR_IP6, NFT_XFRM_KEY_SADDR_IP4,
-        NFT_XFRM_KEY_SADDR_IP6, NFT_XFRM_KEY_REQID, NFT_XFRM_KEY_SPI,
-    }
 
     values:
     // linux/in.h

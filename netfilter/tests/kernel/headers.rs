@@ -63,9 +63,9 @@ fn ours() -> Vec<(&'static str, i64)> {
         ("NF_IP_PRI_NAT_SRC", priority::SRCNAT),
     ];
     let priorities = priorities.into_iter().map(|(name, n)| (name, i64::from(n)));
-    raw::CONSTANTS
-        .iter()
-        .copied()
+    [raw::CONSTANTS, &Expr::numbers()]
+        .concat()
+        .into_iter()
         .chain(priorities)
         .chain(weir_netlink::nfnetlink::constants())
         .chain(conntrack::constants())

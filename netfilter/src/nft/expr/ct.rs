@@ -18,8 +18,7 @@ weir_netlink::attributes! {
 }
 
 keys! {
-    /// `enum nft_ct_keys`
-    CtKey "" {
+    nft_ct_keys CtKey "" {
         /// bits, see `NF_CT_STATE_BIT`
         host State = NFT_CT_STATE "state" CT_STATE 4;
         host Direction = NFT_CT_DIRECTION "direction" CT_DIR 1;
@@ -73,6 +72,8 @@ pub(crate) fn text(key: CtKey, direction: Option<CtDirection>, nfproto: Option<u
 }
 
 impl Instruction for Ct {
+    const NUMBERS: Numbers = constants::CONSTANTS;
+
     fn list(&self, l: &mut Listing<'_>) -> Option<()> {
         let number = CtKey::from(self.key?);
         let direction = self.direction.map(CtDirection::from);

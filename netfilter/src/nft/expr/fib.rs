@@ -17,10 +17,9 @@ weir_netlink::attributes! {
 }
 
 keys! {
-    /// `enum nft_fib_result`
-    FibResult "" {
+    nft_fib_result FibResult "" {
         /// The index of the interface
-        host Oif = NFT_FIB_RESULT_OIF "oif" IFINDEX 4;
+        host Oif = NFT_FIB_RESULT_OIF (1) "oif" IFINDEX 4;
         /// The name of the interface
         net Oifname = NFT_FIB_RESULT_OIFNAME "oifname" IFNAME 16;
         /// Local, broadcast and so on
@@ -55,6 +54,8 @@ pub(crate) fn key(flags: u32, result: FibResult) -> Option<Key> {
 }
 
 impl Instruction for Fib {
+    const NUMBERS: Numbers = constants::CONSTANTS;
+
     fn list(&self, l: &mut Listing<'_>) -> Option<()> {
         let (flags, result) = (self.flags?, self.result?.into());
         let term = l.context.term(&Selector::Fib { flags, result })?;

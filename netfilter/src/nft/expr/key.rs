@@ -31,15 +31,25 @@ impl Key {
     }
 }
 
-/// Declares the enum of an expression's keys, one row each: the byte order, the variant, the constant, `nft`'s word, the type and
-/// the number of bytes. An unknown number is displayed after the text that follows the name of the enum.
+/// Declares the keys of an expression in the order of the kernel's enum, one row each: the byte order, the variant, the constant
+/// and, where it does not follow from the row before, its number, then `nft`'s word, the type and the number of bytes. An unknown
+/// number is displayed after the text that follows the name of the enum.
 macro_rules! keys {
-    ($(#[$m:meta])* $name:ident $other:literal {
-        $($(#[$vm:meta])* $order:ident $v:ident = $c:ident $word:literal $data_type:ident $len:literal;)*
+    ($enum:ident $name:ident $other:literal {
+        $($(#[$m:meta])* $order:ident $v:ident = $c:ident $(($n:literal))? $word:literal $data_type:ident $len:literal;)*
     }) => {
+        // `raw` exports the constants, and has a list of its own.
+        #[allow(unreachable_pub)]
+        pub(crate) mod constants {
+            constants! {
+                enum $enum: u32 { $($c $(= $n)?),* }
+                values:
+            }
+        }
+
         open_enum! {
-            $(#[$m])*
-            $name: u32, $other { $($(#[$vm])* $v = $c $word,)* }
+            #[doc = concat!("`enum ", stringify!($enum), "`")]
+            $name: u32, $other { $($(#[$m])* $v = $c $word,)* }
         }
 
         impl $name {

@@ -15,9 +15,9 @@ weir_netlink::attributes! {
     }
 }
 
+// The word lacks `meta` where `nft` omits it.
 keys! {
-    /// `enum nft_meta_keys`. The word lacks `meta` where `nft` omits it.
-    MetaKey "meta " {
+    nft_meta_keys MetaKey "meta " {
         host Length = NFT_META_LEN "meta length" INTEGER 4;
         net Protocol = NFT_META_PROTOCOL "meta protocol" ETHER_TYPE 2;
         host Priority = NFT_META_PRIORITY "meta priority" CLASSID 4;
@@ -59,6 +59,8 @@ keys! {
 }
 
 impl Instruction for Meta {
+    const NUMBERS: Numbers = constants::CONSTANTS;
+
     fn list(&self, l: &mut Listing<'_>) -> Option<()> {
         let number = MetaKey::from(self.key?);
         let Some(register) = self.sreg else {

@@ -9,7 +9,7 @@
 mod prelude {
     pub(super) use super::key::{Key, keys};
     pub(super) use super::registers::Registers;
-    pub(super) use super::{DataAttrs, Expr, Instruction, SetName, expr};
+    pub(super) use super::{DataAttrs, Expr, Instruction, Numbers, SetName, expr};
     pub(super) use crate::nft::listing::{Binary, Kind, Listing, Right, Term};
     pub(super) use crate::nft::model::{CmpOp, Data, DataType, Selector, TableFamily};
     pub(super) use crate::nft::raw;
@@ -49,11 +49,11 @@ mod range;
 mod redir;
 mod registers;
 mod reject;
-mod rt;
+pub(crate) mod rt;
 pub(crate) mod socket;
 mod synproxy;
 mod tproxy;
-mod xfrm;
+pub(crate) mod xfrm;
 
 pub use data::{DataAttrs, VerdictAttrs};
 pub(crate) use exthdr::noted as noted_exthdr;
@@ -80,8 +80,14 @@ weir_netlink::attributes! {
 /// The name of a set, and its id in a batch or its index in a rule.
 pub(crate) type SetName<'a> = (&'a mut Option<String>, &'a mut Option<u32>);
 
+/// C names and numbers of constants.
+pub(crate) type Numbers = &'static [(&'static str, i64)];
+
 /// The behaviour of an expression: its normal form, its set, its text.
 pub(crate) trait Instruction {
+    /// The constants that its file declares.
+    const NUMBERS: Numbers = &[];
+
     /// Gives attributes in which a dump differs from the messages of `nft` one form, so that expressions can be compared as
     /// values: most of them are removed if they have the default value.
     fn normalize(&mut self) {}
@@ -233,6 +239,12 @@ macro_rules! expressions {
                     "notrack" if data.is_empty() => Some(Self::Notrack),
                     _ => None,
                 }
+            }
+
+            /// C names and numbers of the constants that the files of expressions declare, for the same test.
+            #[must_use]
+            pub fn numbers() -> Vec<(&'static str, i64)> {
+                [$($variant::NUMBERS,)*].concat()
             }
 
             /// C names and numbers of every expression's attributes, for a test that compares them with the system's headers.

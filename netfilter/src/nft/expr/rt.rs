@@ -14,8 +14,7 @@ weir_netlink::attributes! {
 }
 
 keys! {
-    /// `enum nft_rt_keys`
-    RtKey "rt " {
+    nft_rt_keys RtKey "rt " {
         host Classid = NFT_RT_CLASSID "rt classid" REALM 4;
         net Nexthop4 = NFT_RT_NEXTHOP4 "rt ip nexthop" IPV4_ADDR 4;
         net Nexthop6 = NFT_RT_NEXTHOP6 "rt ip6 nexthop" IPV6_ADDR 16;
@@ -25,6 +24,8 @@ keys! {
 }
 
 impl Instruction for Rt {
+    const NUMBERS: Numbers = constants::CONSTANTS;
+
     fn list(&self, l: &mut Listing<'_>) -> Option<()> {
         let key = RtKey::from(self.key?);
         l.load(self.dreg, Term::named(key.to_string(), key.key()?))

@@ -17,8 +17,7 @@ weir_netlink::attributes! {
 }
 
 keys! {
-    /// `enum nft_socket_keys`
-    SocketKey "socket " {
+    nft_socket_keys SocketKey "socket " {
         host Transparent = NFT_SOCKET_TRANSPARENT "socket transparent" INTEGER 1;
         host Mark = NFT_SOCKET_MARK "socket mark" MARK 4;
         host Wildcard = NFT_SOCKET_WILDCARD "socket wildcard" INTEGER 1;
@@ -35,6 +34,8 @@ pub(crate) fn text(key: SocketKey, level: Option<u32>) -> String {
 }
 
 impl Instruction for Socket {
+    const NUMBERS: Numbers = constants::CONSTANTS;
+
     fn normalize(&mut self) {
         super::drop_if(&mut self.level, 0);
     }

@@ -18,9 +18,8 @@ weir_netlink::attributes! {
 }
 
 keys! {
-    /// `enum nft_xfrm_keys`
-    XfrmKey "" {
-        net DaddrIp4 = NFT_XFRM_KEY_DADDR_IP4 "ip daddr" IPV4_ADDR 4;
+    nft_xfrm_keys XfrmKey "" {
+        net DaddrIp4 = NFT_XFRM_KEY_DADDR_IP4 (1) "ip daddr" IPV4_ADDR 4;
         net DaddrIp6 = NFT_XFRM_KEY_DADDR_IP6 "ip6 daddr" IPV6_ADDR 16;
         net SaddrIp4 = NFT_XFRM_KEY_SADDR_IP4 "ip saddr" IPV4_ADDR 4;
         net SaddrIp6 = NFT_XFRM_KEY_SADDR_IP6 "ip6 saddr" IPV6_ADDR 16;
@@ -30,6 +29,8 @@ keys! {
 }
 
 impl Instruction for Xfrm {
+    const NUMBERS: Numbers = constants::CONSTANTS;
+
     fn list(&self, l: &mut Listing<'_>) -> Option<()> {
         let key = XfrmKey::from(self.key?);
         let dir = match self.dir? {
