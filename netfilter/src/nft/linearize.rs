@@ -16,6 +16,7 @@ use super::model::{
     AnonymousSet, CmpOp, CtDirection, Data, Match, Operand, Rule, Selector, Source, Statement,
     Verdict,
 };
+use super::wire::attrs;
 use super::{raw, set};
 
 /// The expressions of a rule and its anonymous sets.
@@ -318,10 +319,9 @@ pub(crate) fn immediate_verdict(v: &Verdict) -> Expr {
 }
 
 pub(crate) fn verdict_data(v: &Verdict) -> DataAttrs {
-    DataAttrs {
-        verdict: Some(verdict(v)),
-        ..Default::default()
-    }
+    attrs!(DataAttrs {
+        verdict: verdict(v)
+    })
 }
 
 pub(crate) fn verdict(v: &Verdict) -> VerdictAttrs {
@@ -334,9 +334,5 @@ pub(crate) fn verdict(v: &Verdict) -> VerdictAttrs {
         Verdict::Goto(chain) => (raw::NFT_GOTO, Some(chain.clone())),
         Verdict::Other(code) => (*code, None),
     };
-    VerdictAttrs {
-        code: Some(code),
-        chain,
-        ..Default::default()
-    }
+    attrs!(VerdictAttrs { code, chain })
 }

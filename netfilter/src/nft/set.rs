@@ -20,7 +20,7 @@ use super::display::key_fields;
 use super::model::{DataType, Set, SetData, TypeOf, Unread};
 use super::raw;
 use super::userdata::{self, Userdata};
-use super::wire::{SetAttrs, SetDescAttrs};
+use super::wire::{SetAttrs, SetDescAttrs, attrs};
 use std::time::Duration;
 use weir_netlink::attr::{Attrs, NFTA_LIST_ELEM, NLA_TYPE_MASK, Writer};
 
@@ -57,10 +57,11 @@ impl Set {
             }
             w.finish().unwrap_or_default()
         });
-        (self.size.is_some() || concat.is_some()).then(|| SetDescAttrs {
-            size: self.size,
-            concat,
-            ..SetDescAttrs::default()
+        (self.size.is_some() || concat.is_some()).then(|| {
+            attrs!(SetDescAttrs {
+                size: self.size,
+                concat
+            })
         })
     }
 
@@ -143,26 +144,27 @@ impl Set {
         if let Some(comment) = &self.comment {
             user = user.put_text(userdata::SET_COMMENT, comment);
         }
-        SetAttrs {
-            table: Some(table.to_owned()),
-            name: Some(self.name.clone()),
-            flags: Some(self.flags()),
-            key_type: Some(self.key_type.0),
-            key_len: Some(self.key_len),
+        attrs!(SetAttrs {
+            table: table.to_owned(),
+            name: self.name.clone(),
+            flags: self.flags(),
+            key_type: self.key_type.0,
+            key_len: self.key_len,
             data_type,
             data_len,
             policy: self.memory.then_some(raw::NFT_SET_POL_MEMORY),
-            id: Some(id),
+            id,
             desc: self.desc(),
             timeout: self.timeout.map(millis),
             gc_interval: self
                 .gc_interval
                 .map(|t| u32::try_from(millis(t)).unwrap_or(u32::MAX)),
-            userdata: Some(user.bytes()),
+            userdata: user.bytes(),
             obj_type: self.object(),
-            unknown: others.map(|u| (u.attribute, u.written())).collect(),
-            ..SetAttrs::default()
-        }
+            unknown: others
+                .map(|u| (u.attribute, u.written()))
+                .collect::<Vec<_>>()
+        })
     }
 
     /// Decodes `NFT_MSG_NEWSET`; other messages hold the elements.

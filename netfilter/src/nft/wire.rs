@@ -16,6 +16,17 @@ use weir_netlink::attr::{
     RawNest, Str, U8, Writer,
 };
 
+/// `attrs!(TableAttrs { name: id.1.clone() })`: these attributes only.
+macro_rules! attrs {
+    ($kind:ident { $($field:ident $(: $value:expr)?),* $(,)? }) => {
+        $kind {
+            $($field: $crate::nft::expr::expr!(@ $field $(, $value)?).into(),)*
+            ..Default::default()
+        }
+    };
+}
+pub(crate) use attrs;
+
 weir_netlink::attributes! {
     /// `enum nft_gen_attributes`
     pub struct GenAttrs {

@@ -8,7 +8,7 @@ use crate::nft::expr::{Expr, ExprElem};
 use crate::nft::model::{Chain, Object, ObjectKind, Policy, Rule, Set, Table};
 use crate::nft::wire::{
     ChainAttrs, ElemAttrs, ElemListAttrs, FlowtableAttrs, HookAttrs, ObjAttrs, RuleAttrs, SetAttrs,
-    TableAttrs, device_list,
+    TableAttrs, attrs, device_list,
 };
 use crate::nft::{linearize, raw, set, userdata};
 use weir_netlink::attr::{AttrSet as _, EncodeError};
@@ -101,10 +101,7 @@ impl Messages {
         match op {
             NftOp::AddTable(t) => self.table(t),
             NftOp::DeleteTable(id) | NftOp::ReplaceTable(id, _) => {
-                let attrs = TableAttrs {
-                    name: Some(id.1.clone()),
-                    ..TableAttrs::default()
-                };
+                let attrs = attrs!(TableAttrs { name: id.1.clone() });
                 self.push(raw::NFT_MSG_DELTABLE, 0, id, &attrs);
             }
             NftOp::AddSet(id, s) => {
@@ -124,11 +121,7 @@ impl Messages {
             }
             NftOp::DeleteSet(id, name) => {
                 let (table, name) = (Some(id.1.clone()), Some(name.clone()));
-                let attrs = SetAttrs {
-                    table,
-                    name,
-                    ..SetAttrs::default()
-                };
+                let attrs = attrs!(SetAttrs { table, name });
                 self.push(raw::NFT_MSG_DELSET, 0, id, &attrs);
             }
             NftOp::AddElements(id, s, elements) => {
@@ -145,45 +138,38 @@ impl Messages {
             NftOp::SetPolicy(id, name, p) => {
                 let (table, name) = (Some(id.1.clone()), Some(name.clone()));
                 let policy = Some(policy(*p));
-                let attrs = ChainAttrs {
+                let attrs = attrs!(ChainAttrs {
                     table,
                     name,
-                    policy,
-                    ..ChainAttrs::default()
-                };
+                    policy
+                });
                 self.push(raw::NFT_MSG_NEWCHAIN, NLM_F_CREATE, id, &attrs);
             }
             NftOp::DeleteChain(id, name) => {
                 let (table, name) = (Some(id.1.clone()), Some(name.clone()));
-                let attrs = ChainAttrs {
-                    table,
-                    name,
-                    ..ChainAttrs::default()
-                };
+                let attrs = attrs!(ChainAttrs { table, name });
                 self.push(raw::NFT_MSG_DELCHAIN, 0, id, &attrs);
             }
             NftOp::AddRule(id, chain, rule, before) => {
                 self.rule(id, Place::In(chain, *before), rule);
             }
             NftOp::DeleteRule(id, chain, _, handle) => {
-                let attrs = RuleAttrs {
-                    table: Some(id.1.clone()),
-                    chain: Some(chain.clone()),
-                    handle: Some(*handle),
-                    ..RuleAttrs::default()
-                };
+                let attrs = attrs!(RuleAttrs {
+                    table: id.1.clone(),
+                    chain: chain.clone(),
+                    handle: *handle
+                });
                 self.push(raw::NFT_MSG_DELRULE, 0, id, &attrs);
             }
         }
     }
 
     fn table(&mut self, t: &Table) {
-        let attrs = TableAttrs {
-            name: Some(t.name.clone()),
-            flags: Some(t.flags),
-            userdata: userdata::table(t.comment.as_deref(), t.version),
-            ..TableAttrs::default()
-        };
+        let attrs = attrs!(TableAttrs {
+            name: t.name.clone(),
+            flags: t.flags,
+            userdata: userdata::table(t.comment.as_deref(), t.version)
+        });
         let id = (t.family, t.name.clone());
         // Without NLM_F_CREATE, as `nft`: the kernel creates a missing table in any case.
         self.push(raw::NFT_MSG_NEWTABLE, 0, &id, &attrs);
@@ -201,14 +187,13 @@ impl Messages {
             };
             return self.push(raw::NFT_MSG_NEWFLOWTABLE, NLM_F_CREATE, id, &attrs);
         };
-        let attrs = ObjAttrs {
+        let attrs = attrs!(ObjAttrs {
             table,
             name,
-            kind: Some(kind),
-            data: Some(o.written_data()),
-            userdata: userdata::comment(o.comment.as_deref()),
-            ..ObjAttrs::default()
-        };
+            kind,
+            data: o.written_data(),
+            userdata: userdata::comment(o.comment.as_deref())
+        });
         self.push(raw::NFT_MSG_NEWOBJ, NLM_F_CREATE, id, &attrs);
     }
 
@@ -250,13 +235,12 @@ impl Messages {
         };
         let mut rest = elements.into_iter().peekable();
         while rest.peek().is_some() {
-            let attrs = ElemListAttrs {
-                table: Some(id.1.clone()),
-                set: Some(set.to_owned()),
+            let attrs = attrs!(ElemListAttrs {
+                table: id.1.clone(),
+                set: set.to_owned(),
                 set_id,
-                elements: Some(rest.by_ref().take(ELEMENTS_PER_MESSAGE).collect()),
-                ..ElemListAttrs::default()
-            };
+                elements: rest.by_ref().take(ELEMENTS_PER_MESSAGE).collect::<Vec<_>>()
+            });
             self.push(kind, flags, id, &attrs);
         }
     }
@@ -277,12 +261,11 @@ impl Messages {
     fn own_chain(&mut self, id: &TableId, rules: &[Rule]) -> u32 {
         self.chain_id += 1;
         let own = self.chain_id;
-        let attrs = ChainAttrs {
-            table: Some(id.1.clone()),
-            id: Some(own),
-            flags: Some(raw::NFT_CHAIN_BINDING),
-            ..ChainAttrs::default()
-        };
+        let attrs = attrs!(ChainAttrs {
+            table: id.1.clone(),
+            id: own,
+            flags: raw::NFT_CHAIN_BINDING
+        });
         self.push(raw::NFT_MSG_NEWCHAIN, NLM_F_CREATE, id, &attrs);
         for rule in rules {
             self.rule(id, Place::Own(own), rule);
@@ -319,15 +302,14 @@ impl Messages {
             Place::In(name, before) => (Some(name.to_owned()), None, before),
             Place::Own(own) => (None, Some(own), None),
         };
-        let attrs = RuleAttrs {
-            table: Some(id.1.clone()),
+        let attrs = attrs!(RuleAttrs {
+            table: id.1.clone(),
             chain,
             chain_id,
             position: before,
-            expressions: Some(linear.exprs.into_iter().map(ExprElem).collect()),
-            userdata: userdata::comment(rule.comment.as_deref()),
-            ..RuleAttrs::default()
-        };
+            expressions: linear.exprs.into_iter().map(ExprElem).collect::<Vec<_>>(),
+            userdata: userdata::comment(rule.comment.as_deref())
+        });
         let append = if before.is_some() { 0 } else { NLM_F_APPEND };
         self.push(raw::NFT_MSG_NEWRULE, NLM_F_CREATE | append, id, &attrs);
     }

@@ -3,7 +3,7 @@
 use super::dump::{decode, kind};
 use super::{NftEngine, NftOp, TableId, Transaction};
 use crate::nft::model::{Element, Set};
-use crate::nft::wire::{ElemAttrs, ElemListAttrs};
+use crate::nft::wire::{ElemAttrs, ElemListAttrs, attrs};
 use crate::nft::{raw, set};
 use weir_netlink::{Error, Result, Transport};
 
@@ -98,19 +98,19 @@ impl<T: Transport> NftEngine<T> {
     /// The element with this key as the kernel lists it; empty if the set has none.
     fn element(&mut self, table: &TableId, set: &Set, element: &Element) -> Result<Vec<Element>> {
         let what = format!("an element of set {} {} {}", table.0, table.1, set.name);
-        let key = |attrs: ElemAttrs| ElemAttrs {
-            flags: attrs.flags,
-            key: attrs.key,
-            key_end: attrs.key_end,
-            ..ElemAttrs::default()
+        let key = |attrs: ElemAttrs| {
+            attrs!(ElemAttrs {
+                flags: attrs.flags,
+                key: attrs.key,
+                key_end: attrs.key_end
+            })
         };
         let keys = set::elem_attrs(std::slice::from_ref(element), set.ranges()).map(key);
-        let ask = ElemListAttrs {
-            table: Some(table.1.clone()),
-            set: Some(set.name.clone()),
-            elements: Some(keys.collect()),
-            ..ElemListAttrs::default()
-        };
+        let ask = attrs!(ElemListAttrs {
+            table: table.1.clone(),
+            set: set.name.clone(),
+            elements: keys.collect::<Vec<_>>()
+        });
         let reply =
             match self
                 .socket

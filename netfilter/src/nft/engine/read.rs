@@ -6,7 +6,7 @@ use super::stray::{self, Stray};
 use super::{NftEngine, TableId};
 use crate::nft::model::{AnonymousSet, Chain, Rule, Ruleset, Set, Table, TableFamily};
 use crate::nft::wire::{
-    ChainAttrs, ElemAttrs, ElemListAttrs, GenAttrs, RuleAttrs, SetAttrs, TableAttrs,
+    ChainAttrs, ElemAttrs, ElemListAttrs, GenAttrs, RuleAttrs, SetAttrs, TableAttrs, attrs,
 };
 use crate::nft::{raw, set};
 use std::collections::HashSet;
@@ -409,11 +409,10 @@ impl<T: Transport> NftEngine<T> {
         set: &Set,
         is_anonymous: bool,
     ) -> Result<(set::Listed, Vec<ElemAttrs>)> {
-        let ask = ElemListAttrs {
-            table: Some(table.to_owned()),
-            set: Some(set.name.clone()),
-            ..ElemListAttrs::default()
-        };
+        let ask = attrs!(ElemListAttrs {
+            table: table.to_owned(),
+            set: set.name.clone()
+        });
         let what = format!("elements of set {family} {table} {}", set.name);
         let (mut listed, mut raw) = (set::Listed::default(), Vec::new());
         self.each(raw::NFT_MSG_GETSETELEM, family, &ask, &what, |reply| {
@@ -432,9 +431,10 @@ impl<T: Transport> NftEngine<T> {
     /// thousands of rules.
     fn rules(&mut self, s: &mut Snapshot, anonymous: &AnonymousSets, others: bool) -> Result<()> {
         let asked: Vec<(TableFamily, RuleAttrs)> = if others {
-            let of = |t: &Table| RuleAttrs {
-                table: Some(t.name.clone()),
-                ..RuleAttrs::default()
+            let of = |t: &Table| {
+                attrs!(RuleAttrs {
+                    table: t.name.clone()
+                })
             };
             s.ruleset.tables.iter().map(|t| (t.family, of(t))).collect()
         } else {

@@ -4,7 +4,7 @@ use super::{Listed, REMARKS, Ranges, is_host_order_key, is_interval, to_elem_att
 use crate::nft::context::{Context, host_width};
 use crate::nft::model::{AnonymousSet, DataType, Element, Selector};
 use crate::nft::userdata::{self, Userdata};
-use crate::nft::wire::{ElemAttrs, SetAttrs, SetDescAttrs};
+use crate::nft::wire::{ElemAttrs, SetAttrs, SetDescAttrs, attrs};
 use crate::nft::{linearize, raw};
 use weir_netlink::attr::NLA_TYPE_MASK;
 
@@ -43,18 +43,14 @@ pub(crate) fn of_rule(selector: &Selector, elements: &[Element], context: Contex
         .is_some_and(|e| interval && e.flags.is_none());
     let size = u32::try_from(elements.len() + usize::from(open)).unwrap_or(u32::MAX);
     AnonymousSet {
-        attrs: SetAttrs {
-            name: Some(linearize::ANONYMOUS.to_owned()),
-            flags: Some(flags),
-            key_type: Some(key_type.0),
+        attrs: attrs!(SetAttrs {
+            name: linearize::ANONYMOUS.to_owned(),
+            flags,
+            key_type: key_type.0,
             key_len: u32::try_from(key_len).ok(),
-            desc: Some(SetDescAttrs {
-                size: Some(size),
-                ..SetDescAttrs::default()
-            }),
-            userdata: Some(user.bytes()),
-            ..SetAttrs::default()
-        },
+            desc: attrs!(SetDescAttrs { size }),
+            userdata: user.bytes()
+        }),
         elements,
     }
 }

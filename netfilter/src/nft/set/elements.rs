@@ -6,7 +6,7 @@ use super::super::linearize;
 use super::super::model::{Data, DataType, Element, ElementKey, Extra, Unread};
 use super::super::raw;
 use super::super::userdata::{self, Userdata};
-use super::super::wire::ElemAttrs;
+use super::super::wire::{ElemAttrs, attrs};
 use super::millis;
 use smallvec::SmallVec;
 use std::time::Duration;
@@ -120,19 +120,19 @@ pub(crate) fn to_elem_attrs(elements: &[Element], ranges: Ranges) -> Vec<ElemAtt
 }
 
 fn end(key: &Data) -> ElemAttrs {
-    ElemAttrs {
-        flags: Some(raw::NFT_SET_ELEM_INTERVAL_END),
-        key: Some(DataAttrs::of(&key.0)),
-        ..ElemAttrs::default()
-    }
+    attrs!(ElemAttrs {
+        flags: raw::NFT_SET_ELEM_INTERVAL_END,
+        key: DataAttrs::of(&key.0)
+    })
 }
 
 fn one(e: &Element, key: &Data, open: bool) -> ElemAttrs {
     let extra = e.extra();
     let value = extra.value.as_ref().map(|d| DataAttrs::of(&d.0));
-    let verdict = extra.verdict.as_ref().map(|v| DataAttrs {
-        verdict: Some(linearize::verdict(v)),
-        ..DataAttrs::default()
+    let verdict = extra.verdict.as_ref().map(|v| {
+        attrs!(DataAttrs {
+            verdict: linearize::verdict(v)
+        })
     });
     let mut user = Userdata::default();
     if let Some(comment) = &extra.comment {
@@ -142,14 +142,13 @@ fn one(e: &Element, key: &Data, open: bool) -> ElemAttrs {
         user = user.put_u32(ELEM_FLAGS, INTERVAL_OPEN);
     }
     let is_other = key.0.is_empty();
-    ElemAttrs {
+    attrs!(ElemAttrs {
         flags: is_other.then_some(raw::NFT_SET_ELEM_CATCHALL),
         timeout: extra.timeout.map(millis),
         key: (!is_other).then(|| DataAttrs::of(&key.0)),
         data: value.or(verdict),
-        userdata: Some(user.bytes()).filter(|u| !u.is_empty()),
-        ..ElemAttrs::default()
-    }
+        userdata: Some(user.bytes()).filter(|u| !u.is_empty())
+    })
 }
 
 /// Collects the elements of a set message by message: as attributes, the elements of a large set take many times the memory.
