@@ -28,6 +28,7 @@
 mod attached;
 pub mod heals;
 pub mod listener;
+pub mod repairs;
 mod routing;
 
 pub use attached::Attached;

@@ -1,13 +1,10 @@
 //! Compares and repairs the node's network namespace continuously: at once when the kernel reports a routing change,
 //! within half a second after a commit to its rules, and periodically for changes that neither of them shows.
 
-mod repairs;
-
 use super::glance::{Glance, Seen};
 use super::node::AtNode;
 use super::probes::HostRules;
 use futures::future::{Either, select};
-use repairs::Repairs;
 use std::future::{Future, pending};
 use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,6 +15,7 @@ use weir_core::journal::Journal;
 use weir_core::journal::ambient::{Event, Purpose};
 use weir_core::thread::task::Tasks;
 use weir_drift::listener::{Heard, Listener};
+use weir_drift::repairs::Repairs;
 
 /// The last reported state of one part of the node's network namespace; a state is reported once.
 #[derive(Default)]

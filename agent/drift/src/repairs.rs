@@ -11,12 +11,13 @@ const WINDOW: Duration = Duration::from_secs(60);
 const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(600));
 
 /// The recent repairs. They are not delayed during contention: probes that fail during a pause would terminate pods.
-#[derive(Default)]
-pub(super) struct Repairs {
+#[derive(Debug, Default)]
+pub struct Repairs {
     at: VecDeque<Instant>,
     contention: Option<Contention>,
 }
 
+#[derive(Debug)]
 struct Contention {
     why: String,
     /// No line is written before this time.
@@ -26,7 +27,7 @@ struct Contention {
 
 impl Repairs {
     /// Adds a repair. Returns true if it is to be logged.
-    pub(super) fn made(&mut self, change: &str, now: Instant) -> bool {
+    pub fn made(&mut self, change: &str, now: Instant) -> bool {
         self.at.retain(|at| now.duration_since(*at) <= WINDOW);
         self.at.push_back(now);
         if self.at.len() > FEW + 1 {
@@ -56,7 +57,7 @@ impl Repairs {
     }
 
     /// Returns the reason of contention: rules that are in force now may be reverted at any time.
-    pub(super) fn contention(&mut self, now: Instant) -> Option<String> {
+    pub fn contention(&mut self, now: Instant) -> Option<String> {
         let last = self.at.back();
         if last.is_none_or(|last| now.duration_since(*last) > WINDOW) {
             self.contention = None;
