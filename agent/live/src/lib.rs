@@ -131,6 +131,7 @@ pub fn prove(netns: &Netns, plan: &Plan<'_>) -> Result<Proof> {
     Ok(Proof {
         netns: netns.id(),
         checks,
+        failure: None,
     })
 }
 

@@ -179,9 +179,21 @@ pub struct Proof {
     pub netns: NetnsId,
     /// One check per connection, ordered by family. Empty if the namespace has no address.
     pub checks: Vec<Check>,
+    /// Why no connection was tried.
+    pub failure: Option<String>,
 }
 
 impl Proof {
+    /// Returns a proof without connections, with the answer unknown, for this reason.
+    #[must_use]
+    pub fn failed(netns: NetnsId, why: impl fmt::Display) -> Self {
+        Self {
+            netns,
+            checks: Vec::new(),
+            failure: Some(why.to_string()),
+        }
+    }
+
     /// Returns no if any connection was not redirected, otherwise unknown if any is unknown or none was opened.
     #[must_use]
     pub fn answer(&self) -> Answer {
@@ -195,6 +207,15 @@ impl Proof {
         let answer = self.answer();
         let is_it = |check: &&Check| check.answer == answer && answer != Answer::Yes;
         self.checks.iter().find(is_it)
+    }
+
+    /// Returns the reason for the answer, unless that is yes.
+    #[must_use]
+    pub fn reason(&self) -> Option<String> {
+        let first = self.first_problem().map(Check::to_string);
+        let none = || "no connection could be made".to_owned();
+        let is_good = self.answer() == Answer::Yes;
+        (!is_good).then(|| first.or_else(|| self.failure.clone()).unwrap_or_else(none))
     }
 
     /// Returns the proof as one JSON object.
@@ -216,6 +237,9 @@ impl fmt::Display for Proof {
             writeln!(f, "{check}")?;
         }
         let netns = self.netns;
+        if let Some(why) = &self.failure {
+            return writeln!(f, "unknown: {netns}, no connection was tried: {why}");
+        }
         match (self.answer(), self.checks.is_empty()) {
             (_, true) => writeln!(
                 f,
@@ -251,6 +275,7 @@ mod tests {
         Proof {
             netns: NetnsId { dev: 4, ino: 5 },
             checks: answers.iter().map(check).collect(),
+            failure: None,
         }
     }
 
@@ -266,6 +291,13 @@ mod tests {
             assert_eq!(proof(answers).answer(), all, "{answers:?}");
         }
         assert!(proof(&[]).to_string().starts_with("unknown"));
+        let failed = Proof::failed(NetnsId { dev: 4, ino: 5 }, "no thread");
+        assert_eq!(
+            (failed.answer(), failed.reason().as_deref()),
+            (Unknown, Some("no thread"))
+        );
+        assert!(failed.to_string().contains("no thread"), "{failed}");
+        assert_eq!(proof(&[Yes]).reason(), None);
     }
 
     /// NAT to the proxy's port of another host takes the traffic out of the pod.

@@ -97,7 +97,10 @@ pub(super) fn proof(
     counted: Option<Counted<'_>>,
 ) -> Option<Proof> {
     let held = captured.held.as_ref()?;
-    let redirect = plane.redirect(&captured.asked.overrides).ok()?;
+    let redirect = match plane.redirect(&captured.asked.overrides) {
+        Ok(redirect) => redirect,
+        Err(why) => return Some(Proof::failed(held.id(), why)),
+    };
     let name_servers = match redirect.captures_dns() {
         true => vec![DOCUMENTATION_V4.into(), DOCUMENTATION_V6.into()],
         false => Vec::new(),
@@ -108,7 +111,9 @@ pub(super) fn proof(
         counted,
         ..weir_live::Plan::default()
     };
-    weir_live::prove(held.sandbox.netns(), &plan).ok()
+    let proof = weir_live::prove(held.sandbox.netns(), &plan);
+    // An error is an answer, too: unknown.
+    Some(proof.unwrap_or_else(|e| Proof::failed(held.id(), e)))
 }
 
 impl Rules for Kernel {

@@ -1,4 +1,4 @@
-//! Pods of ambient mode that the plugin hands over, and the live proof of their redirection.
+//! Pods of ambient mode that the plugin hands over.
 
 use crate::ambient::{
     ANNOTATION, MODE, Scene, event, hand_over, id, is_captured, post, post_to, running, states,
@@ -9,7 +9,7 @@ use crate::api_server::namespace;
 use crate::groups::Group;
 use crate::repair::Sandbox;
 use crate::servers::ask_as;
-use crate::support::{Agent, exchange, get};
+use crate::support::exchange;
 use serde_json::{Value, json};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
@@ -17,53 +17,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use weir_netlink::Netns;
 use weir_testing::TempDir;
-
-#[test]
-fn where_the_connections_of_a_pod_land_is_proved_at_enrolment() {
-    let Some(sandbox) = Sandbox::of("proved") else {
-        return;
-    };
-    // The pod needs a route: with lo alone it sends no packets.
-    for command in [
-        "link set lo up",
-        "link add eth0 type veth peer name outside",
-        "link set outside up",
-        "link set eth0 up",
-        "address add 10.98.0.2/24 dev eth0",
-        "route add default via 10.98.0.1",
-    ] {
-        let words: Vec<&str> = command.split(' ').collect();
-        sandbox.tool("ip", &words);
-    }
-    let scene = Scene::new();
-    scene.put("proved", &sandbox);
-    let mut agent = scene.start(&[("WEIR_LIVE_PROOF", "true")]);
-    let ztunnel = scene.ztunnel();
-    let proved = |agent: &Agent| agent.metric("weir_ambient_proved_total{answer=\"yes\"}");
-    agent.until("proved", || {
-        get(agent.metrics, "/metrics").is_some() && proved(&agent) == 1
-    });
-    agent.until("enrolled", || states(&agent, "enrolled") == 1);
-    // The next agent finds everything in sync, but has no record of the proof.
-    agent.signal(nix::sys::signal::Signal::SIGKILL);
-    drop(agent);
-    agent = scene.start(&[("WEIR_LIVE_PROOF", "true"), ("WEIR_VERIFY_INTERVAL", "1")]);
-    ztunnel.snapshots(2);
-    agent.until("proved again", || proved(&agent) == 1);
-    let verified = || {
-        let facts = agent.facts();
-        facts["ambient"]["pods"][0]["verifiedAt"].clone()
-    };
-    for _ in 0..2 {
-        let before = verified();
-        agent.until("another round", || verified() != before);
-    }
-    assert_eq!(proved(&agent), 1, "once");
-    agent.until("shown", || {
-        let facts = agent.facts();
-        facts["ambient"]["pods"][0]["proved"] == "yes"
-    });
-}
 
 #[test]
 fn a_pod_that_the_plugin_hands_over_is_captured_before_the_answer() {

@@ -18,6 +18,7 @@ mod ambient_node;
 mod ambient_pods;
 mod ambient_proxies;
 mod attacks;
+mod ambient_proved;
 mod blind;
 mod bundle;
 mod bundle_rules;

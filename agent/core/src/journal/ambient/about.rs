@@ -190,8 +190,7 @@ fn of_routing(failure: Option<&str>) -> About {
 }
 
 fn proved(pod: &PodRef, proof: &Proof) -> About {
-    let first = proof.first_problem().map(ToString::to_string);
-    let first = first.unwrap_or_else(|| "no connection could be made".to_owned());
+    let first = proof.reason().unwrap_or_default();
     let (level, does, reason) = match proof.answer() {
         Answer::Yes => (
             Debug,
