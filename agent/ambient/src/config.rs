@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
-use weir_cni::config::{InputError, InterfaceName, text};
+use weir_cni::config::{InputError, InterfaceName, MAX_RULES, text};
 
 /// Annotation that disables the capture of inbound traffic.
 const BYPASS_INBOUND: &str = "ambient.istio.io/bypass-inbound-capture";
@@ -11,6 +11,9 @@ const BYPASS_INBOUND: &str = "ambient.istio.io/bypass-inbound-capture";
 const DNS: &str = "ambient.istio.io/dns-capture";
 /// Annotation that lists interfaces of virtual machines.
 const REROUTE: &str = "istio.io/reroute-virtual-interfaces";
+
+/// Maximum number of those; each makes two rules.
+const MOST_INTERFACES: usize = MAX_RULES / 2;
 
 /// Settings that all pods of a node share.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -120,8 +123,16 @@ impl PodOverrides {
         [BYPASS_INBOUND, DNS].iter().filter_map(line).collect()
     }
 
-    /// The interface names, checked for validity.
+    /// The interface names, checked for number and validity.
     pub(crate) fn interfaces(&self) -> Result<Vec<InterfaceName>, InputError> {
+        let count = self.virtual_interfaces.len();
+        if count > MOST_INTERFACES {
+            let why = format!("its {count} elements are too many: each makes two rules");
+            let accepted = format!(
+                "at most {MOST_INTERFACES}; a beginning with * behind it names many interfaces"
+            );
+            return Err(InputError::whole(REROUTE, why, accepted));
+        }
         let parse = |name: &String| InterfaceName::parse(REROUTE, name);
         self.virtual_interfaces.iter().map(parse).collect()
     }
@@ -163,6 +174,14 @@ mod tests {
 
     #[test]
     fn names_of_interfaces_are_checked() {
+        let many = |n: usize| vec!["vm0"; n].join(",");
+        assert!(annotated(&[(REROUTE, &many(2048))]).interfaces().is_ok());
+        let error = annotated(&[(REROUTE, &many(2049))]).interfaces();
+        let error = error.unwrap_err().to_string();
+        assert!(
+            error.contains("its 2049 elements") && error.contains("at most 2048"),
+            "{error}"
+        );
         for name in ["a/b", "sixteen-bytes-16", "a b"] {
             let error = annotated(&[(REROUTE, name)]).interfaces().unwrap_err();
             let text = error.to_string();

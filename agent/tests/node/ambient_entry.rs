@@ -62,10 +62,11 @@ fn a_pod_that_the_plugin_hands_over_is_captured_before_the_answer() {
 
 #[test]
 fn what_the_plugin_may_not_hand_over() {
-    let Some(sandbox) = Sandbox::of("odd") else {
+    let (Some(sandbox), Some(healthy)) = (Sandbox::of("odd"), Sandbox::of("healthy")) else {
         return;
     };
     let scene = Scene::new();
+    scene.put("healthy", &healthy);
     let mut out = running("odd", &sandbox.address);
     out["metadata"]["labels"][MODE] = "none".into();
     scene.server.put(out);
@@ -156,6 +157,16 @@ fn what_the_plugin_may_not_hand_over() {
         });
     }
     agent.until("ready", || agent.is_ready());
+    // Another pod loses nothing by all that.
+    assert!(is_captured(&healthy), "{}", agent.log());
+    let ztunnel = scene.ztunnel();
+    agent.until("handed over", || {
+        hand_over(&scene.node, "healthy", &healthy) == (200, String::new())
+    });
+    ztunnel.carries("uid-healthy", Some(id(&healthy)));
+    agent.until("enrolled", || {
+        scene.annotation("healthy") == "enabled" && why_of(&agent, "healthy") == "null"
+    });
 }
 
 /// A previous plugin may report no addresses, while the API server has those of the previous sandbox until the kubelet updates the status.
