@@ -7,9 +7,9 @@ use weir_core::journal::pod::{Cause, Contention, Healed, PodRef, Repair, Writer}
 /// More repairs than this within [`Heals::WINDOW`] count as contention.
 const CONTENTION: usize = 5;
 
-/// Times of the Kubernetes events about repairs of one pod, per cause and per name of the process that caused it.
+/// Times of the Kubernetes events about repairs of one pod, per cause and result, and per name of the process that caused it.
 #[derive(Debug, Default)]
-struct RepairEvents(Vec<(Cause, Option<String>, Instant)>);
+struct RepairEvents(Vec<((Cause, bool), Option<String>, Instant)>);
 
 impl RepairEvents {
     /// Minimum interval between similar events for one pod.
@@ -18,7 +18,7 @@ impl RepairEvents {
     const MOST: usize = 8;
 
     /// Returns true if an event is due, and counts it as sent.
-    fn take(&mut self, cause: Cause, by: Option<&Writer>, now: Instant) -> bool {
+    fn take(&mut self, cause: (Cause, bool), by: Option<&Writer>, now: Instant) -> bool {
         let by = by.map(|writer| writer.name.as_str());
         self.0
             .retain(|(.., at)| now.duration_since(*at) < Self::PAUSE);
@@ -58,8 +58,30 @@ impl Heals {
         repair: Repair,
         by: Option<Writer>,
     ) -> (Healed, Option<Contention>) {
+        self.found(pod, repair, by, false)
+    }
+
+    /// Like [`Heals::made`], for a repair that failed for this reason.
+    pub fn failed(
+        &mut self,
+        pod: PodRef,
+        repair: Repair,
+        by: Option<Writer>,
+        why: &str,
+    ) -> (Healed, Option<Contention>) {
+        let summary = format!("the repair failed: {why}; it is tried again");
+        self.found(pod, Repair { summary, ..repair }, by, true)
+    }
+
+    fn found(
+        &mut self,
+        pod: PodRef,
+        repair: Repair,
+        by: Option<Writer>,
+        failed: bool,
+    ) -> (Healed, Option<Contention>) {
         let now = Instant::now();
-        let notify = self.events.take(repair.cause, by.as_ref(), now);
+        let notify = self.events.take((repair.cause, failed), by.as_ref(), now);
         let contention = self.add(now).map(|(times, pause)| Contention {
             pod: pod.clone(),
             times,
@@ -70,6 +92,7 @@ impl Heals {
             pod,
             repair,
             by,
+            failed,
             notify,
         };
         (healed, contention)
@@ -156,15 +179,16 @@ mod tests {
             pid,
             name: name.to_owned(),
         };
-        let (missing, changed) = (Cause::Missing, Cause::Changed);
+        let (missing, changed) = ((Cause::Missing, false), (Cause::Changed, false));
         assert!(events.take(missing, None, now));
+        assert!(events.take((Cause::Missing, true), None, now));
         assert!(!events.take(missing, None, now));
         assert!(events.take(missing, Some(&writer(7, "nft")), now));
         assert!(!events.take(missing, Some(&writer(8, "nft")), now));
         assert!(events.take(changed, Some(&writer(8, "nft")), now));
         for n in 0..RepairEvents::MOST * 2 {
             let is_due = events.take(changed, Some(&writer(9, &format!("p{n}"))), now);
-            assert_eq!(is_due, n + 3 < RepairEvents::MOST, "{n}");
+            assert_eq!(is_due, n + 4 < RepairEvents::MOST, "{n}");
         }
         let later = now + RepairEvents::PAUSE;
         assert!(events.take(missing, None, later));

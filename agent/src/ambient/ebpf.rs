@@ -150,7 +150,7 @@ impl ByPrograms {
         before: Option<&Captured>,
         held: &Arc<Held>,
         spent: &mut Spent,
-    ) -> Result<(Captured, Outcome), String> {
+    ) -> Result<(Captured, Outcome), NotCaptured> {
         let redirect = self.plane.ambient.redirect(&asked.overrides)?;
         let uid = asked.identity.uid();
         // The watch starts before anything is read: the routing is part of the redirection.
@@ -168,7 +168,20 @@ impl ByPrograms {
             spent,
         )?;
         let changes = done.observed.changes;
-        let hindered = match done.applied.transpose()? {
+        let drift = |summary: &str| Repair {
+            first: changes
+                .first()
+                .map(|first| format!("weir would {first}"))
+                .unwrap_or_default(),
+            differences: changes.len(),
+            cause: Cause::Missing,
+            summary: summary.to_owned(),
+        };
+        let applied = done.applied.transpose().map_err(|why| NotCaptured {
+            drift: is_known.then(|| Box::new(drift(""))),
+            ..why.into()
+        })?;
+        let hindered = match applied {
             None => done.observed.hindered,
             Some(applied) => applied.hindered,
         };
@@ -193,11 +206,9 @@ impl ByPrograms {
         let outcome = match (changes.first(), rules.is_empty(), is_known) {
             (None, true, _) | (None, _, false) => Outcome::Same,
             (Some(_), _, false) => Outcome::Made { summary },
-            (Some(first), _, true) => Outcome::Healed(Repair {
-                first: format!("weir would {first}"),
+            (Some(_), _, true) => Outcome::Healed(Repair {
                 differences: changes.len() + rules.len(),
-                cause: Cause::Missing,
-                summary,
+                ..drift(&summary)
             }),
             (None, false, true) => Outcome::Healed(repair(&rules, summary)),
         };

@@ -93,11 +93,14 @@ pub(super) struct NotCaptured {
     pub(super) why: String,
     /// The pod's network namespace, if it is known nevertheless.
     pub(super) at: Option<Box<Captured>>,
+    /// The drift that was found, if the repair failed.
+    pub(super) drift: Option<Box<Repair>>,
 }
 
 impl From<String> for NotCaptured {
     fn from(why: String) -> Self {
-        Self { why, at: None }
+        let (at, drift) = (None, None);
+        Self { why, at, drift }
     }
 }
 

@@ -46,7 +46,7 @@ pub(super) fn capture_in(
     asked: &Asked,
     since: Instant,
     spent: &mut Spent,
-    write: impl FnOnce(&Arc<Held>, &mut Spent) -> Result<(Captured, Outcome), String>,
+    write: impl FnOnce(&Arc<Held>, &mut Spent) -> Result<(Captured, Outcome), NotCaptured>,
 ) -> Result<(Captured, Outcome), NotCaptured> {
     let pod = &asked.identity;
     let at = |held| Box::new(Captured::at(held, asked));
@@ -59,16 +59,16 @@ pub(super) fn capture_in(
                 sandboxes.forget(uid);
             }
             return Err(NotCaptured {
-                why,
                 at: kept.map(at),
+                ..why.into()
             });
         }
     };
-    write(&held, spent).map_err(|why| {
+    write(&held, spent).map_err(|failed| {
         let is_its = sandboxes.check(&held, pod).is_ok();
         NotCaptured {
-            why,
             at: is_its.then(|| at(held)),
+            ..failed
         }
     })
 }
@@ -157,7 +157,7 @@ impl Kernel {
         before: Option<&Captured>,
         held: &Arc<Held>,
         spent: &mut Spent,
-    ) -> Result<(Captured, Outcome), String> {
+    ) -> Result<(Captured, Outcome), NotCaptured> {
         let redirect = self.plane.redirect(&asked.overrides)?;
         let is_known = before.is_some_and(|before| before.netns == held.id());
         let uid = asked.identity.uid().map(Uid::from);
@@ -206,7 +206,10 @@ impl Kernel {
                 Ok((captured, outcome))
             }
             Some(applied) => {
-                let applied = applied?;
+                let applied = applied.map_err(|why| NotCaptured {
+                    drift: observed.drift().filter(|_| is_known).map(Box::new),
+                    ..why.into()
+                })?;
                 if let (Engine::Xtables, Some(uid), false) = (applied.engine, &uid, is_known) {
                     let _ = self.drift.tables_in_sync(uid, held, None);
                 }

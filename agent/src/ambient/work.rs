@@ -5,6 +5,7 @@ use super::roster::Roster;
 use crate::dataplane::Spent;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
+use weir_core::journal::pod::Repair;
 use weir_live::Proof;
 use weir_netlink::NetnsId;
 
@@ -63,11 +64,14 @@ pub(super) struct NotEnrolled {
     pub(super) why: String,
     /// Its network namespace, if verified and the pod was captured there before, and the proxy connection that has taken it.
     pub(super) at: Option<(Box<Captured>, Option<u64>)>,
+    /// The drift that was found, if the repair failed.
+    pub(super) drift: Option<Box<Repair>>,
 }
 
 impl From<String> for NotEnrolled {
     fn from(why: String) -> Self {
-        Self { why, at: None }
+        let (at, drift) = (None, None);
+        Self { why, at, drift }
     }
 }
 
@@ -100,7 +104,8 @@ pub(super) fn enrol(
             _ => hands.proxy.add(&workload, limit),
         }
     };
-    let (captured, outcome) = captured.map_err(|NotCaptured { mut why, at }| {
+    let (captured, outcome) = captured.map_err(|failed| {
+        let NotCaptured { mut why, at, drift } = failed;
         let is_it = |at: &Captured| {
             let of = work.was_captured;
             of.is_some_and(|of| of.is_none_or(|netns| netns == at.netns))
@@ -114,7 +119,7 @@ pub(super) fn enrol(
             }
             (at, taken.ok().flatten())
         });
-        NotEnrolled { why, at }
+        NotEnrolled { why, at, drift }
     })?;
     let taken = hand_over(&captured);
     let probed = match work.probes_pass && work.addresses == work.probed {

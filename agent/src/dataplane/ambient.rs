@@ -1,12 +1,13 @@
 //! Pods of ambient mode: the redirection to ztunnel's ports in the pod's own network namespace.
 
-use super::{Dataplane, Hindrance, Spent, hindrance};
+use super::{Dataplane, Hindrance, Spent, hindrance, repair};
 use std::time::Instant;
 use weir_ambient::{AMBIENT, Config, PodOverrides, Redirect};
 use weir_cni::compile::Engine;
 use weir_cni::log::count;
 use weir_cni::plugin::{Phase, named_engine};
 use weir_cni::redirection::{Change, Desired, Fingerprint, InUse, Scheme, Visit};
+use weir_core::journal::pod::Repair;
 use weir_core::pods::PodView;
 
 /// The redirection of ambient mode, with the settings of the node.
@@ -29,6 +30,19 @@ pub(crate) struct Observed {
     pub(crate) changes: Option<Vec<Change>>,
     /// What keeps packets from the redirection, if nothing has to be written.
     pub(crate) hindered: Option<Hindrance>,
+}
+
+impl Observed {
+    /// Describes the drift. `None` if only foreign objects block the redirection.
+    pub(crate) fn drift(&self) -> Option<Repair> {
+        let found = self.changes.as_deref().unwrap_or_default();
+        let is_blocked = |change: &Change| matches!(change, Change::Blocked(..));
+        let mut repair = repair(found, String::new());
+        if self.changes.is_none() {
+            (repair.first, repair.differences) = ("it has no rules of weir".to_owned(), 1);
+        }
+        (self.changes.is_none() || !found.iter().all(is_blocked)).then_some(repair)
+    }
 }
 
 /// What was written.

@@ -11,6 +11,7 @@ mod ambient_doubt;
 mod ambient_ebpf;
 mod ambient_entry;
 mod ambient_faults;
+mod ambient_flushed;
 mod ambient_hostile;
 mod ambient_killed;
 mod ambient_moved;

@@ -143,13 +143,15 @@ pub struct Repair {
     pub summary: String,
 }
 
-/// The rules of a pod had drifted and were repaired.
+/// The rules of a pod had drifted and were repaired, or the repair failed.
 #[derive(Debug)]
 pub struct Healed {
     pub pod: PodRef,
     pub repair: Repair,
     /// The process that changed them, if a notification of nf_tables led to the repair.
     pub by: Option<Writer>,
+    /// The repair failed; its summary states why.
+    pub failed: bool,
     /// A Kubernetes event is sent as well.
     pub notify: bool,
 }
@@ -167,7 +169,11 @@ impl Healed {
         let by = by.unwrap_or_default();
         let all = count(*differences, "difference");
         let does = format!("was not {was}{by}: {first} ({all} in all); {summary}");
-        let reason = self.notify.then_some("RedirectionRepaired");
+        let reason = match self.failed {
+            false => "RedirectionRepaired",
+            true => "RedirectionNotRepaired",
+        };
+        let reason = self.notify.then_some(reason);
         About::of_pod(Warn, name, &self.pod, does, reason)
             .with("cause", cause.name())
             .with("differences", differences)
@@ -189,7 +195,7 @@ impl Contention {
         let by = self.by.as_ref().map(ToString::to_string);
         let by = by.unwrap_or_else(|| "another program".to_owned());
         let does = format!(
-            "had its rules repaired {times} times within a minute, and {by} changes them again: the next repair is in \
+            "needed {times} repairs within a minute, and {by} changes its rules again: the next repair is in \
              {pause:?}; stop that program"
         );
         About::of_pod(Error, name, &self.pod, does, Some("RedirectionContended"))

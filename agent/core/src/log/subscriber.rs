@@ -141,6 +141,7 @@ mod tests {
                 summary: "written".into(),
             },
             by: None,
+            failed: false,
             notify: false,
         };
         OfPod::Repaired(healed).into()

@@ -13,7 +13,7 @@ use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
 use weir_ambient::PodOverrides;
 use weir_core::journal::ambient::{Event, State};
-use weir_core::journal::pod::Writer;
+use weir_core::journal::pod::{Contention, Healed, Writer};
 use weir_reconcile::{Job, Next, Start, Uid};
 
 /// Maximum delay before a pod is offered to the proxy again; as long as ztunnel waits for the agent.
@@ -95,7 +95,7 @@ impl Keeper {
         let (addresses, probed) = (memory.addresses(), memory.probed.clone());
         let (probes_pass, proved) = (memory.probes_pass, memory.proved.is_some());
         memory.in_flight = Some(addresses.clone());
-        memory.writer = memory.drifted.take().flatten();
+        memory.writer = memory.drifted.take().flatten().or(memory.writer.take());
         let (hands, roster) = (self.hands.clone(), self.roster.clone());
         Job::Thread(Box::new(move || {
             let mut spent = Spent::default();
@@ -171,7 +171,15 @@ impl Keeper {
         memory.waits = false;
         let enrolled = match done {
             Ok(enrolled) => enrolled,
-            Err(NotEnrolled { why, at }) => {
+            Err(NotEnrolled { why, at, drift }) => {
+                // Further attempts find the same drift, unless another program has written since.
+                match drift.filter(|_| by.is_some() || !memory.suspected) {
+                    Some(drift) => {
+                        let pod = memory.reference();
+                        self.record_drift(memory.heals.failed(pod, *drift, by, &why));
+                    }
+                    None => memory.writer = by,
+                }
                 // An unknown state is not reported as good.
                 (memory.suspected, memory.proved) = (true, None);
                 let netns = at.as_ref().map(|(captured, _)| captured.netns);
@@ -281,12 +289,15 @@ impl Keeper {
                 took: enrolled.took,
             }),
             Outcome::Healed(repair) => {
-                let (healed, contention) = memory.heals.made(pod, repair.clone(), by);
-                self.journal.record(Event::Healed(healed));
-                if let Some(contention) = contention {
-                    self.journal.record(Event::Contention(contention));
-                }
+                self.record_drift(memory.heals.made(pod, repair.clone(), by));
             }
+        }
+    }
+
+    fn record_drift(&self, (healed, contention): (Healed, Option<Contention>)) {
+        self.journal.record(Event::Healed(healed));
+        if let Some(contention) = contention {
+            self.journal.record(Event::Contention(contention));
         }
     }
 

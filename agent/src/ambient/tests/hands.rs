@@ -12,6 +12,15 @@ use std::time::{Duration, Instant};
 use weir_core::journal::pod::{Cause, Repair};
 use weir_netlink::NetnsId;
 
+fn missing() -> Repair {
+    Repair {
+        first: "missing".into(),
+        differences: 1,
+        cause: Cause::Missing,
+        summary: "made".into(),
+    }
+}
+
 fn uid_of(asked: &Asked) -> String {
     asked.identity.uid().unwrap_or_default().to_owned()
 }
@@ -47,19 +56,16 @@ impl Rules for Shared {
         };
         if let Err(why) = said {
             let at = Some(Box::new(captured));
-            return Err(NotCaptured { why, at });
+            let is_lost = !had && before.is_some_and(|b| b.netns == id);
+            let drift = is_lost.then(|| Box::new(missing()));
+            return Err(NotCaptured { why, at, drift });
         }
         let outcome = match (had, before.is_some_and(|b| b.netns == id)) {
             (true, _) => Outcome::Same,
             (false, false) => Outcome::Made {
                 summary: "made".into(),
             },
-            (false, true) => Outcome::Healed(Repair {
-                first: "missing".into(),
-                differences: 1,
-                cause: Cause::Missing,
-                summary: "made".into(),
-            }),
+            (false, true) => Outcome::Healed(missing()),
         };
         Ok((captured, outcome))
     }

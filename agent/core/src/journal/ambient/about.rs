@@ -27,7 +27,13 @@ impl Event {
                     .with("milliseconds", took.as_millis())
             }
             Self::Proved { pod, proof } => proved(pod, proof),
-            Self::Healed(healed) => healed.about("ambient_healed", "captured as it should be"),
+            Self::Healed(healed) => {
+                let name = match healed.failed {
+                    false => "ambient_healed",
+                    true => "ambient_not_healed",
+                };
+                healed.about(name, "captured as it should be")
+            }
             Self::Contention(contention) => contention.about("ambient_contention"),
             Self::NotAnnotated { pod, why } => {
                 let does = format!("cannot be annotated: {why}; it is retried");
