@@ -32,6 +32,7 @@
 mod config;
 pub mod eni;
 pub mod host;
+mod lost;
 mod nft;
 mod redirect;
 mod request;

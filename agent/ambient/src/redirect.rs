@@ -89,7 +89,7 @@ pub const REPLY_ROUTING: (u32, u32, u32, u32) = (REPLY_MARK, MASK, TABLE, PRIORI
 /// What is captured in a pod. Equal values need the same rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Redirect {
-    config: Config,
+    pub(crate) config: Config,
     pub(crate) interfaces: Vec<InterfaceName>,
     /// Inbound traffic is not captured.
     pub(crate) ingress: bool,

@@ -35,6 +35,15 @@ pub enum Change {
     RemoveOtherLayout,
 }
 
+impl Change {
+    /// Returns true if a program does not capture any more, or another one comes first. False for what a new version or setting
+    /// changes.
+    #[must_use]
+    pub fn is_loss(&self) -> bool {
+        matches!(self, Self::Attach(_) | Self::MoveFirst(..))
+    }
+}
+
 /// A program and its hook.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attachment {

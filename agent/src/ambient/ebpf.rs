@@ -159,6 +159,8 @@ impl ByPrograms {
         let watch = |visit: &Visit<'_>| blind = unwatched(&self.drift, watched.as_ref(), visit);
         let is_known = before.is_some_and(|before| before.netns == held.id());
         let is_still_its = || self.sandboxes.check(held, &asked.identity);
+        let pod = Pod::in_sandbox(&held.sandbox, &self.plane.bpffs);
+        let was_present = asked.identity.was_found() && pod.has_pins().unwrap_or(true);
         let done = converge(
             &self.plane,
             &held.sandbox,
@@ -168,6 +170,9 @@ impl ByPrograms {
             spent,
         )?;
         let changes = done.observed.changes;
+        // While no agent ran nobody watched the programs of a pod that an earlier one captured.
+        let was_lost = was_present && changes.iter().any(Change::is_loss);
+        let is_known = is_known || was_lost;
         let drift = |summary: &str| Repair {
             first: changes
                 .first()
@@ -186,7 +191,6 @@ impl ByPrograms {
             Some(applied) => applied.hindered,
         };
         // If the links cannot be read, only rounds detect a detached program.
-        let pod = Pod::in_sandbox(&held.sandbox, &self.plane.bpffs);
         if let (Some(uid), Ok(links)) = (uid, pod.links()) {
             self.attached.put(uid, links);
         }

@@ -166,10 +166,15 @@ impl Kernel {
         let watch = |visit: &Visit<'_>| blind = unwatched(&self.drift, uid.as_ref(), visit);
         let tables = uid.as_ref().and_then(|uid| self.drift.tables(uid, held));
         let is_still_its = || self.sandboxes.check(held, &asked.identity);
+        // While no agent ran nobody watched the rules of a pod that an earlier one captured.
+        let plane = Ambient {
+            unwatched: asked.identity.was_found() && !is_known,
+            ..self.plane.clone()
+        };
         let Converged {
             observed, applied, ..
         } = converge(
-            &self.plane,
+            &plane,
             &held.sandbox,
             &redirect,
             watch,
@@ -206,19 +211,27 @@ impl Kernel {
                 Ok((captured, outcome))
             }
             Some(applied) => {
+                let was_lost = observed.lost && detached.is_empty();
+                let is_drift = is_known || was_lost;
                 let applied = applied.map_err(|why| NotCaptured {
-                    drift: observed.drift().filter(|_| is_known).map(Box::new),
+                    drift: observed.drift().filter(|_| is_drift).map(Box::new),
                     ..why.into()
                 })?;
                 if let (Engine::Xtables, Some(uid), false) = (applied.engine, &uid, is_known) {
                     let _ = self.drift.tables_in_sync(uid, held, None);
                 }
                 let changes = observed.changes.as_ref().unwrap_or(&applied.changes);
-                let outcome = match is_known {
-                    true => Outcome::Healed(repair(changes, applied.summary)),
-                    false => Outcome::Made {
-                        summary: applied.summary,
-                    },
+                let summary = applied.summary;
+                // Rules of Istio's agent that were replaced.
+                let replaced = observed.changes.is_none() && Cause::of(changes) != Cause::Missing;
+                let outcome = match (is_known, was_lost && !replaced) {
+                    (true, _) => Outcome::Healed(repair(changes, summary)),
+                    (false, true) => {
+                        let summary =
+                            format!("{summary}; it was changed while no agent watched it");
+                        Outcome::Healed(repair(changes, summary))
+                    }
+                    (false, false) => Outcome::Made { summary },
                 };
                 let engine = Some(applied.engine);
                 let captured = captured(engine, applied.fingerprint, applied.hindered);
@@ -254,6 +267,7 @@ mod tests {
             plane: Ambient {
                 config: Config::default(),
                 native_nftables: true,
+                unwatched: false,
             },
             sandboxes: Sandboxes::of_node(),
             drift: Drift::new(Arc::new(|_, _| {})).0,

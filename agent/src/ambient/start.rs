@@ -87,6 +87,7 @@ pub(crate) fn start(
     let plane = Ambient {
         config: settings.rules.clone(),
         native_nftables: settings.native_nftables,
+        unwatched: false,
     };
     if matches!(settings.way, Way::Programs | Way::NodePrograms) {
         let bpffs = settings.bpffs();

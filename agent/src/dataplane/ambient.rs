@@ -16,6 +16,8 @@ pub(crate) struct Ambient {
     pub(crate) config: Config,
     /// `NATIVE_NFTABLES`: rules are written to nf_tables, regardless of what the network namespace uses.
     pub(crate) native_nftables: bool,
+    /// The pod was captured before, and nobody has watched it since.
+    pub(crate) unwatched: bool,
 }
 
 /// How a network namespace differs from the desired state.
@@ -30,6 +32,8 @@ pub(crate) struct Observed {
     pub(crate) changes: Option<Vec<Change>>,
     /// What keeps packets from the redirection, if nothing has to be written.
     pub(crate) hindered: Option<Hindrance>,
+    /// Another program has removed or changed the redirection while nobody watched it.
+    pub(crate) lost: bool,
 }
 
 impl Observed {
@@ -112,7 +116,12 @@ impl Dataplane for Ambient {
             }
             changes = Some(compared);
         }
+        let compile = |redirect: &Redirect| redirect.compile_for(self.engine(), engine);
+        let lost = || desired.is_lost(visit, changes.as_deref(), compile);
+        let is_in_sync = changes.as_ref().is_some_and(Vec::is_empty);
+        let lost = self.unwatched && !is_in_sync && spent.measure(Phase::Verify, lost);
         Ok(Observed {
+            lost,
             // With a hindrance, the next visit compares everything.
             fingerprint: fingerprint.filter(|_| hindered.is_none()),
             engine: in_use.engine(),
@@ -181,6 +190,7 @@ mod tests {
             let plane = Ambient {
                 config,
                 native_nftables,
+                unwatched: false,
             };
             let redirect = plane.redirect(&PodOverrides::default()).unwrap();
             let (mut spent, may_write) = (Spent::default(), || Ok(()));

@@ -155,6 +155,7 @@ mod tests {
             let ambient = Ambient {
                 config: Config::default(),
                 native_nftables: true,
+                unwatched: false,
             };
             Programs::new(ambient, Bpffs::at(mounted.path()).unwrap(), path).host()
         };

@@ -546,6 +546,8 @@ fn the_agent_and_ztunnel_come_and_go() {
     agent.until("enrolled", || {
         states(&agent, "enrolled") == 1 && is_captured(&two)
     });
+    let healed = agent.metric("weir_ambient_healed_total{cause=\"missing\"}");
+    assert_eq!(healed, 1, "{}", agent.log());
     ztunnel.carries("uid-one", None);
     ztunnel.carries("uid-two", Some(id(&two)));
     agent.until("the address is gone", || {

@@ -314,6 +314,47 @@ fn by_ebpf_programs_that_another_one_detaches_or_replaces_come_back_at_once() {
     assert!(link(("lo", "tcx ingress")).info().is_ok());
 }
 
+#[test]
+fn by_ebpf_a_program_that_is_detached_while_no_agent_runs_is_reported_by_the_next_agent() {
+    let Some(mounted) = mount() else { return };
+    let Some(sandbox) = Sandbox::of("detached") else {
+        return;
+    };
+    let scene = Scene::new();
+    scene.put("detached", &sandbox);
+    let netns = sandbox.netns();
+    let routing = Routing::open_in(netns).unwrap();
+    routing.add_veth("eth0", "veth0", &scene.host).unwrap();
+    let settings = [
+        ("WEIR_AMBIENT_ENGINE", "ebpf"),
+        ("WEIR_BPFFS", mounted.path().to_str().unwrap()),
+        SELDOM,
+    ];
+    let enrolled = || {
+        let agent = scene.start(&settings);
+        agent.until("enrolled", || states(&agent, "enrolled") == 1);
+        let healed = agent.metric("weir_ambient_healed_total{cause=\"missing\"}");
+        (agent, healed)
+    };
+    let _ztunnel = scene.ztunnel();
+    for _ in 0..2 {
+        let (agent, healed) = enrolled();
+        assert_eq!(healed, 0, "{}", agent.log());
+    }
+    let bpffs = Bpffs::at(mounted.path()).unwrap();
+    let shown = weir_ebpf::show::read(netns, Some(&bpffs)).unwrap();
+    let mut programs = shown.programs.into_iter();
+    let egress = programs.find(|p| (&*p.interface, &*p.hook) == ("eth0", "tcx egress"));
+    let pin = egress.and_then(|program| program.pin).expect("its pin");
+    let Pinned::Link(link) = open_pin(&pin).unwrap() else {
+        panic!("a link")
+    };
+    link.detach().unwrap();
+    let (agent, healed) = enrolled();
+    assert_eq!(healed, 1, "{}", agent.log());
+    agent.says("was not captured as it should be");
+}
+
 /// A pod that leaves while no agent runs is released by the next one, whatever its setting is and whatever captured the pod.
 #[test]
 fn an_agent_with_another_setting_releases_a_pod_that_has_left() {

@@ -1,12 +1,16 @@
-//! Another program removes the rules of pods of ambient mode: once, and without a pause.
+//! Another program removes the rules of pods of ambient mode: once, without a pause, and while no agent runs.
 
-use crate::ambient::{SELDOM, Scene, is_captured, states};
+use crate::ambient::{ANNOTATION, SELDOM, Scene, is_captured, running, states};
 use crate::repair::{Sandbox, events};
 use crate::support::Agent;
+use nix::sys::signal::Signal;
 use std::io::Write;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use weir_ambient::{Config, PodOverrides, Redirect};
+use weir_cni::compile::{Engine, Rules};
+use weir_cni::redirection::Desired;
 use weir_netfilter::nft::{NftEngine, NftOp, TableFamily, Transaction, UNGUARDED};
 use weir_testing::Ends;
 
@@ -142,7 +146,6 @@ fn a_repair_that_fails_is_counted_and_the_program_is_named() {
         "delete table inet istio-ambient-nat; add table inet istio-ambient-nat { flags owner; }\n";
     lines.write_all(line.as_bytes()).unwrap();
     agent.until("failed", || states(&agent, "failed") == 1);
-    agent.until("counted", || healed(&agent, "changed") == 1);
     let (name, failed) = ("(nft)", "the repair failed");
     agent.until("logged", || {
         let log = agent.log();
@@ -167,4 +170,109 @@ fn a_repair_that_fails_is_counted_and_the_program_is_named() {
     agent.until("captured again", || {
         is_captured(&sandbox) && states(&agent, "enrolled") == 1
     });
+}
+
+/// Enrols the pod, and kills the agent.
+fn enrolled(scene: &Scene, settings: &[(&str, &str)]) {
+    let mut agent = scene.start(settings);
+    agent.until("enrolled", || states(&agent, "enrolled") == 1);
+    agent.signal(Signal::SIGKILL);
+    agent.ended();
+}
+
+/// The next agent counts what it finds, however much was removed.
+#[test]
+fn rules_that_are_removed_while_no_agent_runs_are_reported_by_the_next_agent() {
+    let Some(sandbox) = Sandbox::of("meanwhile") else {
+        return;
+    };
+    let scene = Scene::new();
+    scene.put("meanwhile", &sandbox);
+    let _ztunnel = scene.ztunnel();
+    let ip = |words: &str| sandbox.tool("ip", &words.split(' ').collect::<Vec<_>>());
+    let everything = || {
+        nft(&sandbox, "flush ruleset");
+        for family in ["-4", "-6"] {
+            ip(&format!("{family} rule del priority 32764"));
+            ip(&format!("{family} route flush table 100"));
+        }
+    };
+    let insert = "insert rule inet istio-ambient-nat istio-output accept";
+    let losses: [(&str, &dyn Fn()); 4] = [
+        ("missing", &|| _ = nft(&sandbox, "flush ruleset")),
+        ("missing", &everything),
+        ("missing", &|| {
+            _ = nft(&sandbox, "flush chain inet istio-ambient-nat istio-output")
+        }),
+        ("changed", &|| _ = nft(&sandbox, insert)),
+    ];
+    for (n, (cause, lose)) in losses.into_iter().enumerate() {
+        enrolled(&scene, &[SELDOM]);
+        lose();
+        let agent = scene.start(&[SELDOM]);
+        agent.until("healed", || states(&agent, "enrolled") == 1);
+        assert!(is_captured(&sandbox));
+        assert_eq!(healed(&agent, cause), 1, "{n}: {}", agent.log());
+        agent.until("the event", || {
+            messages(&scene, "RedirectionRepaired").len() == n + 1
+        });
+        assert!(messages(&scene, "RedirectionRepaired")[n].contains("while no agent"));
+        agent.says("was not captured as it should be");
+    }
+}
+
+/// Neither a new setting, nor rules of an older version, nor another sandbox is a change by another program.
+#[test]
+fn what_changes_while_no_agent_runs_and_is_no_drift() {
+    let Some(sandbox) = Sandbox::of("upgraded") else {
+        return;
+    };
+    let scene = Scene::new();
+    scene.put("upgraded", &sandbox);
+    let _ztunnel = scene.ztunnel();
+    let next = |what: &str, settings: &[(&str, &str)]| {
+        let agent = scene.start(settings);
+        agent.until(what, || states(&agent, "enrolled") == 1);
+        let all = (healed(&agent, "missing"), healed(&agent, "changed"));
+        assert_eq!(all, (0, 0), "{what}: {}", agent.log());
+    };
+    enrolled(
+        &scene,
+        &[("AMBIENT_DNS_CAPTURE", "false"), ("AMBIENT_IPV6", "false")],
+    );
+    assert!(!sandbox.rules().contains("15053"));
+    next("a setting is on", &[]);
+    assert!(sandbox.rules().contains("15053"));
+    next("it is off again", &[("AMBIENT_DNS_CAPTURE", "false")]);
+    assert!(!sandbox.rules().contains("15053"));
+    // Rules of an older version.
+    let config = Config {
+        enable_ipv6: true,
+        ..Config::default()
+    };
+    let redirect = Redirect::new(config, &PodOverrides::default()).unwrap();
+    let Rules::Nft(mut rules) = redirect.compile(Engine::Nft).rules else {
+        panic!("rules of nf_tables");
+    };
+    for table in &mut rules.tables {
+        table.version = Some(1);
+        table
+            .chains
+            .iter_mut()
+            .for_each(|chain| _ = chain.rules.pop());
+    }
+    let owned = weir_ambient::TABLES.map(|name| (TableFamily::Inet, name.to_owned()));
+    let write = || NftEngine::open()?.apply(&rules, &owned).map(drop);
+    sandbox.netns().run(write).unwrap().unwrap();
+    next("an upgrade", &[]);
+    // As after a reboot of the node: another sandbox of the same pod, which the plugin did not hand over.
+    drop(sandbox);
+    let Some(sandbox) = Sandbox::of("upgraded") else {
+        return;
+    };
+    let mut moved = running("upgraded", &sandbox.address);
+    moved["metadata"]["annotations"][ANNOTATION] = "enabled".into();
+    scene.server.put(moved);
+    next("another sandbox", &[]);
+    assert!(is_captured(&sandbox));
 }

@@ -74,6 +74,11 @@ impl Identity {
         }
     }
 
+    /// Returns true if its namespace was once found to be the pod's ([`Identity::with_any_of_addresses`]).
+    pub fn was_found(&self) -> bool {
+        self.by_any
+    }
+
     /// Returns the UID of the API object. A pod without one cannot be distinguished from others.
     pub fn uid(&self) -> Option<&str> {
         self.uids.first().map(String::as_str)

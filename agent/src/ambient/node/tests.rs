@@ -147,6 +147,7 @@ impl Scene {
         let plane = Ambient {
             config: self.settings.rules.clone(),
             native_nftables: false,
+            unwatched: false,
         };
         AtNode::new(
             Arc::clone(&self.settings),
