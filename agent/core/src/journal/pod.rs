@@ -195,7 +195,7 @@ impl Contention {
         let by = self.by.as_ref().map(ToString::to_string);
         let by = by.unwrap_or_else(|| "another program".to_owned());
         let does = format!(
-            "needed {times} repairs within a minute, and {by} changes its rules again: the next repair is in \
+            "needed {times} repairs of its rules within a minute, and {by} changes them again: the next repair is in \
              {pause:?}; stop that program"
         );
         About::of_pod(Error, name, &self.pod, does, Some("RedirectionContended"))
