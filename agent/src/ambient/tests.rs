@@ -3,6 +3,7 @@
 mod cases;
 mod hands;
 mod histories;
+mod steps;
 
 use super::REDIRECTION;
 use super::decision::{Decision, decide};
@@ -19,13 +20,14 @@ use std::ffi::OsString;
 use std::net::IpAddr;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
+use steps::Running;
 use weir_core::journal::Journal;
 use weir_core::pods::{NamespaceView, PodView, Pods, Writer};
 use weir_core::sandboxes::Sandboxes;
 use weir_core::settings::resolve;
 use weir_drift::{Drift, Drifted};
 use weir_netlink::Netns;
-use weir_reconcile::{Job, Queue, Reconciler, Uid};
+use weir_reconcile::{Job, Next, Queue, Reconciler, Uid};
 
 const PODS: u8 = 4;
 /// Where the plugin says that pods are. It does not matter to the stand-in for rules, but has to be a namespace.
@@ -36,15 +38,22 @@ static NETNS: LazyLock<Option<Netns>> = LazyLock::new(weir_testing::namespace);
 struct World {
     /// The namespace of each pod that has one, by UID.
     netns: BTreeMap<String, u64>,
+    /// The same for pods that the plugin handed over for the one of their name before.
+    mistaken: BTreeMap<String, u64>,
     /// Namespaces that hold the rules.
     rules: BTreeSet<u64>,
-    /// Those that ever did.
-    ruled: BTreeSet<u64>,
-    /// The pods that had rules in one of their sandboxes.
-    ruled_pods: BTreeSet<String>,
+    /// Those that lost them by another program or with the sandbox. For an agent that starts: those whose pod was captured, perhaps in
+    /// an earlier one.
+    lost: BTreeSet<u64>,
     /// Connections of proxies, and what each knows: the namespace by UID.
-    proxies: BTreeMap<u64, BTreeMap<String, Option<u64>>>,
+    proxies: BTreeMap<u64, Known>,
     last_proxy: u64,
+    /// A connection with a snapshot in progress: the list was taken.
+    arriving: Option<(u64, Known)>,
+    /// What the newest proxy knew whose connection ended: it connects again and still has that.
+    away: Known,
+    /// What slow proxies have not answered yet: the connection, and the namespace to be added, or the pod to be removed.
+    unanswered: Vec<(u64, String, Option<u64>)>,
     probes: BTreeMap<IpAddr, String>,
     /// What fails, by the first letter: rules, proxy, host, annotation. A lost answer is done and fails.
     faults: BTreeMap<char, Fault>,
@@ -66,6 +75,8 @@ enum Fault {
     AnswerLost,
 }
 
+type Known = BTreeMap<String, Option<u64>>;
+
 #[derive(Clone, Default)]
 struct Shared(Arc<Mutex<World>>);
 
@@ -84,6 +95,21 @@ impl World {
             Some(Fault::AnswerLost) => (true, Err("the answer is lost".into())),
         }
     }
+
+    /// The sandbox ends, and its rules with it.
+    fn ends(&mut self, netns: u64) {
+        self.rules.remove(&netns);
+        self.lost.insert(netns);
+    }
+
+    /// Leaves a request to a slow proxy, once.
+    fn ask(&mut self, proxy: u64, uid: &str, netns: Option<u64>) {
+        let mut all = self.unanswered.iter().rev();
+        let last = all.find(|(of, pod, _)| (*of, pod.as_str()) == (proxy, uid));
+        if last.is_none_or(|(_, _, asked)| *asked != netns) {
+            self.unanswered.push((proxy, uid.to_owned(), netns));
+        }
+    }
 }
 
 /// One agent, and the clock.
@@ -95,6 +121,8 @@ struct Agent {
     told: Told,
     /// Pods that were not looked at in the first round.
     first: Option<BTreeSet<Uid>>,
+    /// Jobs that have begun.
+    running: BTreeMap<Uid, Running>,
 }
 
 /// Everything.
@@ -107,8 +135,14 @@ struct Scene {
     now: Instant,
     /// Which pod of a name it is.
     births: u64,
+    /// The API server's events arrive.
+    is_watched: bool,
+    /// The label of the namespace as the API server has it.
+    mode: Option<String>,
     /// By number: the object as the API server has it.
     objects: BTreeMap<u8, serde_json::Value>,
+    /// As the watch saw them last.
+    published: BTreeMap<u8, serde_json::Value>,
 }
 
 fn settings() -> AmbientSettings {
@@ -132,21 +166,21 @@ fn agent(shared: &Shared, pods: &Pods, settings: &Arc<AmbientSettings>) -> Agent
     let (roster, drifted, told) = (Roster::default(), Drifted::default(), Told::default());
     let world = shared.clone();
     let annotate: Annotate = Arc::new(move |pod, value: Option<Annotation>| {
-        let mut world = world.world();
-        let (done, said) = world.tried('a');
-        world.version += 1;
-        let said = said.map(|()| world.version.to_string());
-        if done {
-            match value {
-                Some(value) => {
-                    _ = world
-                        .annotations
-                        .insert(pod.uid.to_string(), value.text().to_owned())
-                }
-                None => _ = world.annotations.remove(&*pod.uid),
+        let world = world.clone();
+        let write = async move {
+            let mut world = world.world();
+            let (done, said) = world.tried('a');
+            world.version += 1;
+            let said = said.map(|()| world.version.to_string());
+            let uid = pod.uid.to_string();
+            match value.filter(|_| done) {
+                Some(value) => _ = world.annotations.insert(uid, value.text().to_owned()),
+                None if done => _ = world.annotations.remove(&uid),
+                None => {}
             }
-        }
-        futures::future::ready(said).boxed()
+            said
+        };
+        write.boxed()
     });
     let keeper = Keeper {
         settings: Arc::clone(settings),
@@ -176,6 +210,7 @@ fn agent(shared: &Shared, pods: &Pods, settings: &Arc<AmbientSettings>) -> Agent
         drifted,
         told,
         first: None,
+        running: BTreeMap::new(),
     }
 }
 
@@ -196,11 +231,18 @@ impl Scene {
             agent,
             now: Instant::now(),
             births: 0,
+            is_watched: true,
+            mode: None,
             objects: BTreeMap::new(),
+            published: BTreeMap::new(),
         }
     }
 
     fn namespace(&mut self, mode: &str) {
+        self.mode = Some(mode.to_owned());
+        if !self.is_watched {
+            return;
+        }
         let namespace = NamespaceView {
             name: "shop".into(),
             labels: [("m".to_owned(), mode.to_owned())].into(),
@@ -230,31 +272,44 @@ impl Scene {
             let uid = object["metadata"]["uid"].as_str().unwrap().to_owned();
             let mut world = self.shared.world();
             world.annotations.remove(&uid);
-            if let Some(netns) = world.netns.remove(&uid) {
-                world.rules.remove(&netns);
-            }
+            world.netns.remove(&uid).iter().for_each(|n| world.ends(*n));
             drop(world);
-            self.writer.delete("shop", &format!("web-{pod}"), None);
+            if self.is_watched {
+                self.writer.delete("shop", &format!("web-{pod}"), None);
+            }
         }
     }
 
-    /// The object with its annotations, as the watch sees it.
-    fn publish(&mut self, pod: u8) {
-        let Some(object) = self.objects.get(&pod) else {
-            return;
-        };
-        let mut object = object.clone();
-        let uid = object["metadata"]["uid"].as_str().unwrap().to_owned();
-        let mut world = self.shared.world();
-        if let Some(value) = world.annotations.get(&uid) {
+    /// The object with its annotations.
+    fn object(&self, pod: u8) -> Option<serde_json::Value> {
+        let mut object = self.objects.get(&pod)?.clone();
+        let uid = object["metadata"]["uid"].as_str()?.to_owned();
+        if let Some(value) = self.shared.world().annotations.get(&uid) {
             object["metadata"]["annotations"] = json!({REDIRECTION: value});
         }
+        Some(object)
+    }
+
+    /// The watch sees the object.
+    fn publish(&mut self, pod: u8) {
+        let Some(mut object) = self.object(pod).filter(|_| self.is_watched) else {
+            return;
+        };
+        self.published.insert(pod, object.clone());
+        let mut world = self.shared.world();
         world.version += 1;
         object["metadata"]["resourceVersion"] = json!(world.version.to_string());
         drop(world);
         self.writer
             .apply(PodView::from_value(&object).unwrap())
             .unwrap();
+    }
+
+    /// The same if it has changed since.
+    fn publish_news(&mut self, pod: u8) {
+        if self.published.get(&pod) != self.object(pod).as_ref() {
+            self.publish(pod);
+        }
     }
 
     fn change(&mut self, pod: u8, change: impl FnOnce(&mut serde_json::Value)) {
@@ -264,18 +319,27 @@ impl Scene {
         }
     }
 
+    /// A proxy gets its snapshot.
     fn connect(&mut self) {
+        self.list();
+        self.arrive();
+    }
+
+    /// The snapshot is complete.
+    fn arrive(&mut self) {
+        let mut world = self.shared.world();
+        let arrived = world.arriving.take();
+        world.proxies.extend(arrived);
+    }
+
+    /// The list of a snapshot is taken.
+    fn list(&mut self) {
         let Some(all) = self.agent.roster.all() else {
             return;
         };
         let mut world = self.shared.world();
         // What it knew before and is not told again it drops; what is to be kept it keeps.
-        let before = world
-            .proxies
-            .values()
-            .next_back()
-            .cloned()
-            .unwrap_or_default();
+        let before = std::mem::take(&mut world.away);
         let known = all.iter().filter_map(|w| {
             let uid = w.uid.to_string();
             match &w.captured {
@@ -285,8 +349,7 @@ impl Scene {
         });
         let known = known.collect();
         world.last_proxy += 1;
-        let id = world.last_proxy;
-        world.proxies.insert(id, known);
+        world.arriving = Some((world.last_proxy, known));
     }
 
     fn uid(&self, pod: u8) -> Option<Uid> {
@@ -297,7 +360,7 @@ impl Scene {
         let Some(uid) = self.uid(pod) else { return };
         let mut world = self.shared.world();
         if let Some(netns) = world.netns.get(&*uid).copied() {
-            world.rules.remove(&netns);
+            world.ends(netns);
             drop(world);
             self.agent.drifted.put(uid, None);
         }
@@ -327,16 +390,26 @@ impl Scene {
         self.hand_over(pod, &address);
     }
 
+    /// While nothing is watched the agent may take it for the pod of this name before, or know none: then the sandbox is removed.
     fn hand_over(&mut self, pod: u8, address: &str) {
         let (Some(uid), Some(netns)) = (self.uid(pod), &*NETNS) else {
             return;
         };
+        let known = self.pods.get("shop", &format!("web-{pod}"));
         self.births += 1;
         let mut world = self.shared.world();
-        let old = world.netns.insert(uid.to_string(), self.births);
-        old.iter().for_each(|old| _ = world.rules.remove(old));
+        world
+            .netns
+            .remove(&*uid)
+            .iter()
+            .for_each(|n| world.ends(*n));
+        let Some(known) = known else { return };
+        world.netns.insert(uid.to_string(), self.births);
+        if known.uid() != &*uid {
+            world.mistaken.insert(known.uid().to_owned(), self.births);
+        }
         drop(world);
-        self.call(&uid, netns, vec![address.parse().unwrap()]);
+        self.call(&known.uid().into(), netns, vec![address.parse().unwrap()]);
     }
 
     /// The plugin is called for this namespace.
@@ -351,11 +424,10 @@ impl Scene {
         self.agent.queue.changed(uid, self.now);
     }
 
-    fn work(&mut self, jobs: usize) {
+    /// Collects what changed. None: the pods are not known.
+    fn look(&mut self) -> Option<BTreeSet<Uid>> {
         let agent = &mut self.agent;
-        let Some(changes) = agent.keeper.changes() else {
-            return;
-        };
+        let changes = agent.keeper.changes()?;
         for uid in &changes.gone {
             agent.queue.forget(uid);
         }
@@ -368,45 +440,53 @@ impl Scene {
             }
             agent.first = Some(changes.all.clone());
         }
+        Some(changes.all)
+    }
+
+    fn work(&mut self, jobs: usize) {
+        let Some(all) = self.look() else { return };
         for _ in 0..jobs {
-            let Some(start) = agent.queue.start(self.now) else {
+            let Some(start) = self.agent.queue.start(self.now) else {
                 break;
             };
-            let next = match agent.keeper.job(&start) {
+            let next = match self.agent.keeper.job(&start) {
                 Err(next) => next,
                 Ok(job) => {
                     let done: Done = match job {
                         Job::Thread(work) => work(),
                         Job::Request(request) => request.now_or_never().unwrap(),
                     };
-                    agent.keeper.done(&start.uid, Ok(done))
+                    self.agent.keeper.done(&start.uid, Ok(done))
                 }
             };
-            agent.queue.done(&start.uid, next, self.now);
-            if let Some(first) = agent.first.as_mut() {
-                first.remove(&start.uid);
-            }
+            self.settle(&start.uid, next);
         }
-        if agent
-            .first
-            .as_ref()
-            .is_some_and(|first| first.iter().all(|uid| !changes.all.contains(uid)))
-        {
-            agent.keeper.round(true);
+        let first = self.agent.first.iter().flatten();
+        if first.into_iter().all(|uid| !all.contains(uid)) {
+            self.agent.keeper.round(true);
         }
     }
 
-    /// Faults end, a proxy connects, and all work is done.
+    fn settle(&mut self, uid: &Uid, next: Next) {
+        self.agent.queue.done(uid, next, self.now);
+        self.looked_at(uid);
+    }
+
+    fn looked_at(&mut self, uid: &Uid) {
+        self.agent.first.iter_mut().for_each(|f| _ = f.remove(uid));
+    }
+
+    /// Faults end, a proxy connects, and all work is done. Nothing is looked at again but for a reason.
     fn rest(&mut self) {
         self.shared.world().faults.clear();
-        for _ in 0..60 {
+        for _ in 0..20 {
             self.now += Duration::from_secs(61);
             self.work(1000);
             if self.shared.world().proxies.is_empty() {
                 self.connect();
             }
             for pod in 0..PODS {
-                self.publish(pod);
+                self.publish_news(pod);
             }
         }
     }
@@ -440,7 +520,8 @@ impl Scene {
                 }
                 Decision::No(why) => {
                     let ended = view.ended();
-                    if (is_ruled && !ended) || newest.contains_key(uid) || annotation.is_some() {
+                    let is_told = world.proxies.values().any(|p| p.contains_key(uid));
+                    if (is_ruled && !ended) || is_told || annotation.is_some() {
                         return Err(format!(
                             "{uid} is not to be a member ({why}): rules {is_ruled}, {annotation:?}, {newest:?}"
                         ));
@@ -449,10 +530,11 @@ impl Scene {
                 Decision::Unknown => {}
             }
         }
-        let unknown = newest.keys().find(|uid| !members.contains(*uid));
+        let mut known = world.proxies.values().flat_map(Known::keys);
+        let unknown = known.find(|uid| !members.contains(*uid));
         let stale = world.probes.values().find(|uid| !members.contains(*uid));
         match (unknown, stale, self.pods.namespace("shop")) {
-            (Some(uid), _, Some(_)) => Err(format!("the proxy still has {uid}")),
+            (Some(uid), _, Some(_)) => Err(format!("a proxy still has {uid}")),
             (_, Some(uid), Some(_)) => Err(format!("the host still has {uid}")),
             _ => Ok(()),
         }

@@ -1,6 +1,7 @@
 //! What is done to the stand-ins, which may fail or lose the answer.
 
-use super::{NETNS, Shared};
+use super::steps::Operation;
+use super::{Known, NETNS, Shared, World};
 use crate::ambient::hands::{
     Asked, Captured, NotCaptured, NotReleased, Outcome, Probes, Proxy, Rules, Workload,
 };
@@ -21,8 +22,20 @@ fn missing() -> Repair {
     }
 }
 
-fn uid_of(asked: &Asked) -> String {
-    asked.identity.uid().unwrap_or_default().to_owned()
+impl World {
+    /// What the proxy of this connection knows.
+    pub(super) fn known(&mut self, id: u64) -> Option<&mut Known> {
+        match &mut self.arriving {
+            Some((arriving, known)) if *arriving == id => Some(known),
+            _ => self.proxies.get_mut(&id),
+        }
+    }
+
+    fn found(&self, asked: &Asked) -> Option<u64> {
+        let uid = asked.identity.uid()?;
+        let mistaken = || asked.by_plugin.as_ref().and(self.mistaken.get(uid));
+        self.netns.get(uid).or_else(mistaken).copied()
+    }
 }
 
 impl Rules for Shared {
@@ -33,15 +46,15 @@ impl Rules for Shared {
         _: Instant,
         _: &mut Spent,
     ) -> Result<(Captured, Outcome), NotCaptured> {
-        let mut world = self.world();
-        let netns = world.netns.get(&uid_of(asked)).copied();
+        let _operation = Operation::begin();
+        let netns = self.world().found(asked);
         let netns = netns.ok_or_else(|| "no namespace".to_owned())?;
+        Operation::midway();
+        let mut world = self.world();
         let (done, said) = world.tried('r');
         let had = world.rules.contains(&netns);
         if done {
             world.rules.insert(netns);
-            world.ruled.insert(netns);
-            world.ruled_pods.insert(uid_of(asked));
         }
         let dev = NETNS.as_ref().map_or(4, |real| real.id().dev);
         let id = NetnsId { dev, ino: netns };
@@ -71,12 +84,15 @@ impl Rules for Shared {
     }
 
     fn release(&self, asked: &Asked, _: Option<&Captured>) -> Result<(), NotReleased> {
+        let _operation = Operation::begin();
+        let netns = self.world().found(asked);
+        let netns = netns.ok_or_else(|| NotReleased::Absent("no namespace".into()))?;
+        Operation::midway();
         let mut world = self.world();
         let (done, said) = world.tried('r');
-        let netns = world.netns.get(&uid_of(asked)).copied();
-        let netns = netns.ok_or_else(|| NotReleased::Absent("no namespace".into()))?;
         if done {
             world.rules.remove(&netns);
+            world.lost.remove(&netns);
         }
         Ok(said?)
     }
@@ -92,33 +108,43 @@ impl Proxy for Shared {
     }
 
     fn add(&self, workload: &Workload, _: Duration) -> Result<Option<u64>, String> {
+        let _operation = Operation::begin();
         let mut world = self.world();
         let netns = workload.captured.as_ref().map(|c| c.netns.ino);
-        if netns.is_none_or(|netns| !world.ruled.contains(&netns)) {
-            world.wrong = Some(format!(
-                "{} is told to the proxy and never had rules",
-                workload.uid
-            ));
+        let has_rules = |n| world.rules.contains(&n) || world.lost.contains(&n);
+        if !netns.is_some_and(has_rules) {
+            let uid = &workload.uid;
+            world.wrong = Some(format!("{uid} is told to the proxy and has no rules"));
         }
         let (done, said) = world.tried('p');
-        let Some((id, mut known)) = world.proxies.last_entry().map(|e| e.remove_entry()) else {
+        // One that has its snapshot comes first.
+        let newest = world.proxies.keys().next_back();
+        let arriving = world.arriving.as_ref().map(|(id, _)| id);
+        let Some(id) = newest.or(arriving).copied() else {
             return Err("no proxy is connected".into());
         };
-        if done {
+        if world.is_slow {
+            world.ask(id, &workload.uid, netns);
+            return Ok(None);
+        }
+        if let Some(known) = world.known(id).filter(|_| done) {
             known.insert(workload.uid.to_string(), netns);
         }
-        world.proxies.insert(id, known);
-        said.map(|()| Some(id).filter(|_| !world.is_slow))
+        said.map(|()| Some(id))
     }
 
     fn remove(&self, uid: &str) -> Result<(), String> {
+        let _operation = Operation::begin();
         let mut world = self.world();
         let (done, said) = world.tried('p');
-        if done {
-            world
-                .proxies
-                .values_mut()
-                .for_each(|known| _ = known.remove(uid));
+        let arriving = world.arriving.as_ref().map(|(id, _)| id);
+        let all: Vec<u64> = world.proxies.keys().chain(arriving).copied().collect();
+        if world.is_slow && !all.is_empty() {
+            all.iter().for_each(|proxy| world.ask(*proxy, uid, None));
+            return Err("not answered yet".into());
+        }
+        for id in all.iter().filter(|_| done) {
+            world.known(*id).map(|known| known.remove(uid));
         }
         said
     }
@@ -126,6 +152,7 @@ impl Proxy for Shared {
 
 impl Probes for Shared {
     fn put(&self, uid: &str, addresses: &[IpAddr]) -> Result<(), String> {
+        let _operation = Operation::begin();
         let mut world = self.world();
         let (done, said) = world.tried('h');
         for address in addresses.iter().filter(|_| done) {
@@ -135,6 +162,7 @@ impl Probes for Shared {
     }
 
     fn remove(&self, uid: &str, addresses: &[IpAddr]) -> Result<(), String> {
+        let _operation = Operation::begin();
         let mut world = self.world();
         let (done, said) = world.tried('h');
         if done {
