@@ -1,25 +1,27 @@
 //! The messages that write the rules, against those of the real `nft`.
 //!
 //! Each golden case contains the expressions that nft generated from the input of Istio's agent. Unlike listings, expressions show how a
-//! match is encoded.
+//! match is encoded. They are compared with the expressions as weir has them, with those in the kernel as nft decodes and prints them, and
+//! the messages with those that nft sends for the same input, byte for byte.
 // matrix: needs WEIR_GOLDEN
 // Helpers are part of the tests: clippy.toml grants them the same exceptions.
 #![cfg(test)]
 
+mod bytes;
+mod text;
+
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use text::text;
 use weir_ambient::host::{Host, apply};
 use weir_ambient::{Redirect, Request};
 use weir_cni::compile::{Engine, Rules};
 use weir_cni::redirection::Desired;
-use weir_netfilter::nft::expr::{DataAttrs, Expr};
-use weir_netfilter::nft::{Chain, NftEngine, Ruleset, raw};
+use weir_netfilter::nft::{Chain, NftEngine, Ruleset, TableId};
 use weir_netlink::Netns;
 use weir_testing::namespace_or_skip;
+use weir_testing::tool::tool;
 
 /// The cases of nf_tables. Prints a skip and returns none without the golden cases.
 fn cases() -> Vec<PathBuf> {
@@ -100,131 +102,51 @@ fn hook(chain: &Chain) -> Option<String> {
     ))
 }
 
-/// The bytes of a value as 32-bit numbers in host byte order.
-fn value(data: &Option<DataAttrs>) -> String {
-    let bytes = data
-        .as_ref()
-        .and_then(|d| d.value.as_deref())
-        .expect("a value");
-    let words = bytes.chunks(4).map(|chunk| {
-        let mut word = [0; 4];
-        word[..chunk.len()].copy_from_slice(chunk);
-        format!("{:#010x}", u32::from_ne_bytes(word))
-    });
-    words.collect::<Vec<_>>().join(" ")
-}
-
-fn name(names: &[(u32, &str)], number: Option<u32>) -> String {
-    let found = names.iter().find(|(n, _)| Some(*n) == number);
-    found.map_or_else(|| format!("{number:?}"), |(_, name)| (*name).to_owned())
-}
-
-const META: &[(u32, &str)] = &[
-    (raw::NFT_META_MARK, "mark"),
-    (raw::NFT_META_IIFNAME, "iifname"),
-    (raw::NFT_META_OIFNAME, "oifname"),
-    (raw::NFT_META_SKUID, "skuid"),
-    (raw::NFT_META_NFPROTO, "nfproto"),
-    (raw::NFT_META_L4PROTO, "l4proto"),
-];
-const CT: &[(u32, &str)] = &[(raw::NFT_CT_MARK, "mark"), (raw::NFT_CT_ZONE, "zone")];
-const OPERATORS: &[(u32, &str)] = &[(raw::NFT_CMP_EQ, "eq"), (raw::NFT_CMP_NEQ, "neq")];
-const HEADERS: &[(u32, &str)] = &[
-    (raw::NFT_PAYLOAD_NETWORK_HEADER, "network"),
-    (raw::NFT_PAYLOAD_TRANSPORT_HEADER, "transport"),
-];
-
-/// `KIND load KEY => reg N`, or `KIND set KEY with reg N`
-fn load_or_set(kind: &str, key: &str, to: Option<u32>, from: Option<u32>) -> String {
-    match (to, from) {
-        (Some(to), None) => format!("{kind} load {key} => reg {to}"),
-        (None, Some(from)) => format!("{kind} set {key} with reg {from}"),
-        other => panic!("{kind} {key}: {other:?}"),
-    }
-}
-
-/// An expression in the notation of libnftnl. Expressions that no rule contains are printed in a form that equals nothing.
-fn text(expr: &Expr) -> String {
-    let number = |n: Option<u32>| n.expect("a number");
-    match expr {
-        Expr::Meta(x) => load_or_set("meta", &name(META, x.key), x.dreg, x.sreg),
-        Expr::Ct(x) => load_or_set("ct", &name(CT, x.key), x.dreg, x.sreg),
-        Expr::Cmp(x) => {
-            let operator = name(OPERATORS, x.op);
-            format!("cmp {operator} reg {} {}", number(x.sreg), value(&x.data))
-        }
-        Expr::Payload(x) => format!(
-            "payload load {}b @ {} header + {} => reg {}",
-            number(x.len),
-            name(HEADERS, x.base),
-            number(x.offset),
-            number(x.dreg)
-        ),
-        Expr::Bitwise(x) => format!(
-            "bitwise reg {} = ( reg {} & {} ) ^ {}",
-            number(x.dreg),
-            number(x.sreg),
-            value(&x.mask),
-            value(&x.xor)
-        ),
-        Expr::Counter(x) => format!(
-            "counter pkts {} bytes {}",
-            x.packets.unwrap_or(0),
-            x.bytes.unwrap_or(0)
-        ),
-        Expr::Lookup(x) => {
-            let set = x.set.as_deref().expect("a set");
-            format!("lookup reg {} set {set}", number(x.sreg))
-        }
-        Expr::Immediate(x) => {
-            let mut text = format!("immediate reg {} ", number(x.dreg));
-            let verdict = x.data.as_ref().and_then(|data| data.verdict.as_ref());
-            match verdict.map(|v| (v.code, v.chain.as_deref())) {
-                None => text += &value(&x.data),
-                Some((Some(raw::NF_ACCEPT), None)) => text += "accept",
-                Some((Some(raw::NFT_RETURN), None)) => text += "return",
-                Some((Some(raw::NFT_JUMP), Some(to))) => write!(text, "jump -> {to}").unwrap(),
-                Some(other) => panic!("{other:?}"),
-            }
-            text
-        }
-        Expr::Redir(x) if x.reg_proto_max.is_none() => format!(
-            "redir proto_min reg {} flags {:#x}",
-            number(x.reg_proto_min),
-            x.flags.unwrap_or(0)
-        ),
-        Expr::Nat(x) if (x.reg_addr_max, x.reg_proto_min, x.flags) == (None, None, None) => {
-            let kinds = [(raw::NFT_NAT_SNAT, "snat"), (raw::NFT_NAT_DNAT, "dnat")];
-            let families = [
-                (raw::NFPROTO_IPV4.into(), "ip"),
-                (raw::NFPROTO_IPV6.into(), "ip6"),
-            ];
-            let (kind, family) = (name(&kinds, x.kind), name(&families, x.family));
-            format!(
-                "nat {kind} {family} addr_min reg {}",
-                number(x.reg_addr_min)
-            )
-        }
-        other => format!("{other:?}"),
-    }
-}
-
 /// The rules of the namespace as weir decodes them.
 fn read_back(netns: &Netns) -> Messages {
     let snapshot = netns.run(|| NftEngine::open().unwrap().read().unwrap());
     messages(&snapshot.unwrap().ruleset)
 }
 
+/// Runs the real `nft` in a namespace.
+fn nft(netns: &Netns, args: &[&str], input: &str) -> String {
+    tool(netns, "nft", args, input).unwrap_or_else(|e| panic!("nft {args:?}: {e}"))
+}
+
 /// Loads a text with the real `nft`.
 fn loaded(netns: &Netns, text: &str) {
-    let mut nft = Command::new("nsenter");
-    nft.arg(format!("--net={}", netns.path().display()))
-        .args(["nft", "-f", "-"])
-        .stdin(Stdio::piped());
-    let mut child = nft.spawn().expect("nsenter of util-linux");
-    let input = child.stdin.take();
-    input.unwrap().write_all(text.as_bytes()).unwrap();
-    assert!(child.wait().unwrap().success(), "nft: {text}");
+    nft(netns, &["-f", "-"], text);
+}
+
+/// The rules of the namespace as nft decodes them. It prints no chains.
+fn read_by_nft(netns: &Netns) -> BTreeMap<String, Vec<String>> {
+    let listed = nft(netns, &["--debug=netlink", "list", "ruleset"], "");
+    let mut rules: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for block in listed.split("\n\n") {
+        // The listing of the ruleset as text follows in the last block.
+        let lines = block.lines().skip_while(|line| !line.starts_with("inet "));
+        let mut lines = lines.take_while(|line| !line.starts_with("table "));
+        // Family, table, chain, handle, and the handle of the rule before.
+        let Some(place) = lines.next() else { continue };
+        let place: Vec<&str> = place.split(' ').take(3).collect();
+        let rule = lines.filter(|line| line.starts_with("  [")).map(str::trim);
+        let rule: Vec<&str> = rule.collect();
+        let of_chain = rules.entry(place.join(" ")).or_default();
+        of_chain.push(as_sent(&rule.join("\n")));
+    }
+    rules
+}
+
+/// A listed rule as it was sent. The kernel adds the upper end of a range of one port or address.
+fn as_sent(rule: &str) -> String {
+    let without = |kind: &str, rule: String| match rule.split_once(kind) {
+        Some((before, after)) => {
+            let (_, after) = after.split_once(" flags").unwrap_or_default();
+            format!("{before} flags{after}")
+        }
+        None => rule,
+    };
+    without(" proto_max reg", rule.to_owned())
 }
 
 fn is_of_a_pod(case: &Path) -> bool {
@@ -232,17 +154,27 @@ fn is_of_a_pod(case: &Path) -> bool {
     about["scope"] == "in_pod"
 }
 
+/// The rules for the input of a case.
+fn of_a_pod(case: &Path) -> Ruleset {
+    let name = case.display().to_string();
+    let request = Request::from_json(&read(case, "json"), &name).unwrap();
+    let redirect = Redirect::new(request.config, &request.pod_overrides).unwrap();
+    match redirect.compile(Engine::Nft).rules {
+        Rules::Nft(ruleset) => ruleset,
+        Rules::Xtables(_) => panic!("{name}: other rules"),
+    }
+}
+
 // matrix: none: compiles rules, and asks no kernel
 #[test]
 fn the_messages_for_a_pod_are_those_of_nft() {
     for case in cases().iter().filter(|case| is_of_a_pod(case)) {
-        let name = case.display().to_string();
-        let request = Request::from_json(&read(case, "json"), &name).unwrap();
-        let redirect = Redirect::new(request.config, &request.pod_overrides).unwrap();
-        let Rules::Nft(ruleset) = redirect.compile(Engine::Nft).rules else {
-            panic!("{name}: other rules");
-        };
-        assert_eq!(messages(&ruleset), golden(case), "{name}");
+        assert_eq!(
+            messages(&of_a_pod(case)),
+            golden(case),
+            "{}",
+            case.display()
+        );
     }
 }
 
@@ -264,6 +196,26 @@ fn the_messages_for_the_host_are_those_of_nft() {
         netns.run(|| apply(&host, Engine::Nft)).unwrap().unwrap();
         assert_eq!(read_back(&netns), golden(case), "{}", case.display());
     }
+}
+
+/// The rules in the kernel are the golden ones, also for a reader of other authors.
+#[test]
+fn nft_reads_the_rules_of_a_pod_as_its_own() {
+    drop(namespace_or_skip!());
+    for case in cases().iter().filter(|case| is_of_a_pod(case)) {
+        let name = case.display().to_string();
+        let ruleset = of_a_pod(case);
+        let netns = Netns::create().unwrap();
+        let apply = || NftEngine::open().unwrap().apply(&ruleset, &owned(&ruleset));
+        netns.run(apply).unwrap().unwrap();
+        let listed = read_by_nft(&netns);
+        assert_eq!(listed, golden(case).rules, "{name}");
+    }
+}
+
+fn owned(ruleset: &Ruleset) -> Vec<TableId> {
+    let tables = ruleset.tables.iter();
+    tables.map(|t| (t.family, t.name.clone())).collect()
 }
 
 /// weir decodes the rules of nft to the expressions that nft has sent.
