@@ -18,6 +18,7 @@ mod ambient_moved;
 mod ambient_namespaces;
 mod ambient_node;
 mod ambient_pods;
+mod ambient_programs;
 mod ambient_proved;
 mod ambient_proxies;
 mod attacks;

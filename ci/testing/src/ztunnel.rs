@@ -2,12 +2,23 @@
 //!
 //! Like the real one it ends for good after a request out of order, closes the connection after a packet that it cannot use
 //! (both are recorded in [`Ztunnel::faults`]), and reconnects when a connection ends. It refuses the pods that a test tells
-//! it to refuse, and opens no listeners.
+//! it to refuse, and opens listeners only as [`Ztunnel::listening`]. [`Program`] runs the real one, or a program that stands for it;
+//! [`Peer`] is what tests ask of any of them.
 
+mod listens;
+mod program;
+mod stand_in;
+
+pub use program::{Peer, Program, programs, until};
+pub use stand_in::stands_for_ztunnel;
+
+use listens::Listeners;
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
 use prost::Message;
 use socket2::{Domain, SockAddr, Socket, Type};
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::hash::{BuildHasher, RandomState};
 use std::io::IoSliceMut;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::MetadataExt;
@@ -21,6 +32,12 @@ use weir_zds::message::{Ack, Request, Response, WorkloadRequest, WorkloadRespons
 const LONG: Duration = Duration::from_secs(30);
 /// The most bytes that it reads of a packet, as in the real one.
 const REQUEST: usize = 1024;
+/// The pauses after failed attempts: the first one after a failed connect and after a failed hello, which doubles, and the longest.
+const CONNECT: Duration = Duration::from_millis(20);
+const HELLO: Duration = Duration::from_millis(5);
+const LONGEST: Duration = Duration::from_secs(15);
+/// How much faster than the real one it is, unless a test wants otherwise: its longest pause is 200 ms.
+const FASTER: u32 = 75;
 /// The maximum number of descriptors in a packet (`SCM_MAX_FD`, `net/scm.h`).
 const DESCRIPTORS: usize = 253;
 
@@ -29,6 +46,8 @@ const DESCRIPTORS: usize = 253;
 pub struct Known {
     /// The name as `NAMESPACE/NAME`.
     pub name: String,
+    /// `spec.serviceAccountName`
+    pub service_account: String,
     /// Device and inode of its network namespace.
     pub netns: (u64, u64),
 }
@@ -49,6 +68,12 @@ struct State {
     ended: bool,
     refuse: BTreeMap<String, String>,
     pause: Duration,
+    /// The pauses are those of the real one, divided by this.
+    faster: u32,
+    /// When it tried to connect.
+    attempts: Vec<Instant>,
+    /// The listeners of each pod, if it opens any.
+    listeners: Option<BTreeMap<String, Listeners>>,
 }
 
 /// The fake ztunnel; it ends on drop.
@@ -61,7 +86,34 @@ impl Ztunnel {
     /// Starts it; it connects to the socket as soon as that exists.
     #[must_use]
     pub fn connect(path: &Path) -> Self {
-        let state = Arc::new(Mutex::new(State::default()));
+        Self::start(path, State::default())
+    }
+
+    /// Like [`Ztunnel::connect`], and opens the listeners of ztunnel in the namespaces of pods.
+    #[must_use]
+    pub fn listening(path: &Path) -> Self {
+        let state = State {
+            listeners: Some(BTreeMap::new()),
+            ..State::default()
+        };
+        Self::start(path, state)
+    }
+
+    /// Like [`Ztunnel::connect`], with pauses this many times shorter than those of the real one.
+    #[must_use]
+    pub fn faster(path: &Path, faster: u32) -> Self {
+        let state = State {
+            faster,
+            ..State::default()
+        };
+        Self::start(path, state)
+    }
+
+    fn start(path: &Path, mut state: State) -> Self {
+        if state.faster == 0 {
+            state.faster = FASTER;
+        }
+        let state = Arc::new(Mutex::new(state));
         let of_thread = (Arc::clone(&state), path.to_owned());
         let thread = std::thread::spawn(move || run(&of_thread.0, &of_thread.1));
         Self {
@@ -85,6 +137,12 @@ impl Ztunnel {
     #[must_use]
     pub fn adds(&self) -> BTreeMap<String, usize> {
         self.state().adds.clone()
+    }
+
+    /// When it tried to connect.
+    #[must_use]
+    pub fn attempts(&self) -> Vec<Instant> {
+        self.state().attempts.clone()
     }
 
     /// Violations by the server for which the real ztunnel would have ended, or closed the connection.
@@ -140,16 +198,40 @@ impl Drop for Ztunnel {
     }
 }
 
+/// The pause after this many failures before.
+fn backoff(first: Duration, failures: u32) -> Duration {
+    first.saturating_mul(1 << failures.min(16)).min(LONGEST)
+}
+
+/// A random part of it.
+fn jittered(pause: Duration) -> Duration {
+    // Each `RandomState` has random keys.
+    let part = RandomState::new().hash_one(()) % 1000;
+    pause.mul_f64(part as f64 / 1000.0)
+}
+
+/// Pauses; returns early when it is to stop.
+fn pause(state: &Mutex<State>, pause: Duration) {
+    let begun = Instant::now();
+    let pause = pause / state.lock().unwrap().faster;
+    while begun.elapsed() < pause && !state.lock().unwrap().stop {
+        let left = pause.saturating_sub(begun.elapsed());
+        std::thread::sleep(left.min(Duration::from_millis(20)));
+    }
+}
+
+/// Connects at once when a connection ends, whatever the reason; pauses after failures.
 fn run(state: &Mutex<State>, path: &PathBuf) {
-    let mut pause = Duration::from_millis(20);
+    let (mut connects, mut hellos) = (0, 0);
     while !(state.lock().unwrap().stop) {
+        state.lock().unwrap().attempts.push(Instant::now());
         let socket = Socket::new(Domain::UNIX, Type::SEQPACKET.cloexec(), None).unwrap();
         if socket.connect(&SockAddr::unix(path).unwrap()).is_err() {
-            std::thread::sleep(pause);
-            pause = (pause * 2).min(Duration::from_millis(200));
+            pause(state, backoff(CONNECT, connects));
+            connects += 1;
             continue;
         }
-        pause = Duration::from_millis(20);
+        connects = 0;
         socket
             .set_read_timeout(Some(Duration::from_millis(50)))
             .unwrap();
@@ -160,13 +242,18 @@ fn run(state: &Mutex<State>, path: &PathBuf) {
         }
         let hello = ZdsHello { version: 1 };
         if socket.send(&hello.encode_to_vec()).is_ok() {
+            hellos = 0;
             serve(state, &socket);
+        } else {
+            pause(state, jittered(backoff(HELLO, hellos)));
+            hellos += 1;
         }
         let mut state = state.lock().unwrap();
         state.connected = false;
         if state.ended {
             // Like the real one, it drains its pods before it ends.
             state.pods.clear();
+            state.only_listeners();
             return;
         }
     }
@@ -186,7 +273,7 @@ fn serve(state: &Mutex<State>, socket: &Socket) {
         let mut all = state.lock().unwrap();
         let answer = all.take(&packet);
         let pause = all.pause;
-        drop(all);
+        drop((all, packet));
         std::thread::sleep(pause);
         let closes = matches!(answer, Err(Wrong::Fault(_)));
         let ack = Ack {
@@ -209,8 +296,8 @@ struct Packet {
     bytes: Vec<u8>,
     /// Whether the packet was longer than the buffer.
     is_cut: bool,
-    /// The namespaces of its descriptors, by device and inode.
-    netns: Vec<Result<(u64, u64), String>>,
+    /// The namespaces of its descriptors, with device and inode.
+    netns: Vec<Result<(File, (u64, u64)), String>>,
 }
 
 impl Packet {
@@ -241,21 +328,21 @@ impl Packet {
 }
 
 /// Device and inode of a namespace; an error for a descriptor of another file system (`NSFS_MAGIC`, `linux/magic.h`).
-fn identified(fd: RawFd) -> Result<(u64, u64), String> {
+fn identified(fd: RawFd) -> Result<(File, (u64, u64)), String> {
     let path = format!("/proc/self/fd/{fd}");
     let of = nix::sys::statfs::statfs(path.as_str())
         .unwrap()
         .filesystem_type();
     let meta = std::fs::metadata(&path).unwrap();
     match of.0 {
-        0x6e73_6673 => Ok((meta.dev(), meta.ino())),
+        0x6e73_6673 => Ok((File::open(&path).unwrap(), (meta.dev(), meta.ino()))),
         _ => Err(format!("a descriptor of no namespace: {meta:?}")),
     }
 }
 
 /// The reason why a request is not acknowledged.
 enum Wrong {
-    /// The test requested the refusal.
+    /// The test requested the refusal, or the listeners cannot be opened.
     Refused(String),
     /// The request violates the protocol; it is recorded and the connection is closed.
     Fault(String),
@@ -274,6 +361,12 @@ impl State {
         self.unusable(what.to_owned())
     }
 
+    /// Closes the listeners of pods that it does not carry.
+    fn only_listeners(&mut self) {
+        let all = self.listeners.iter_mut();
+        all.for_each(|all| all.retain(|uid, _| self.pods.contains_key(uid)));
+    }
+
     fn take(&mut self, packet: &Packet) -> Result<(), Wrong> {
         if packet.is_cut {
             return self.unusable(format!("a packet of more than {REQUEST} bytes"));
@@ -287,8 +380,8 @@ impl State {
         };
         match (request, &packet.netns[..]) {
             (Request::Add(add), [netns]) => {
-                let netns = match netns {
-                    Ok(netns) => *netns,
+                let (file, netns) = match netns {
+                    Ok((file, netns)) => (file, *netns),
                     Err(why) => return self.unusable(format!("{}: {why}", add.uid)),
                 };
                 let Some(info) = add.workload_info else {
@@ -298,9 +391,20 @@ impl State {
                 if let Some(why) = self.refuse.get(&add.uid) {
                     return Err(Wrong::Refused(why.clone()));
                 }
-                let name = format!("{}/{}", info.namespace, info.name);
                 self.seen.insert(add.uid.clone());
-                self.pods.insert(add.uid, Known { name, netns });
+                let is_there = self.pods.get(&add.uid).is_some_and(|p| p.netns == netns);
+                if let Some(all) = self.listeners.as_mut().filter(|_| !is_there) {
+                    all.remove(&add.uid);
+                    let opened = Listeners::open(file);
+                    let refused = |e| Wrong::Refused(format!("failure to start proxy: {e}"));
+                    all.insert(add.uid.clone(), opened.map_err(refused)?);
+                }
+                let known = Known {
+                    name: format!("{}/{}", info.namespace, info.name),
+                    service_account: info.service_account,
+                    netns,
+                };
+                self.pods.insert(add.uid, known);
             }
             (Request::Keep(keep), []) => {
                 if self.complete {
@@ -311,6 +415,7 @@ impl State {
             (Request::Del(del), []) => {
                 self.seen.remove(&del.uid);
                 self.pods.remove(&del.uid);
+                self.only_listeners();
             }
             (Request::SnapshotSent(_), []) => {
                 if self.complete {
@@ -320,6 +425,7 @@ impl State {
                 self.snapshots += 1;
                 let seen = self.seen.clone();
                 self.pods.retain(|uid, _| seen.contains(uid));
+                self.only_listeners();
             }
             (request, netns) => {
                 let count = netns.len();

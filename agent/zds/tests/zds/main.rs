@@ -1,5 +1,5 @@
-//! The server against a peer that follows the protocol, and against peers that do not. Real sockets and namespaces; also the real ztunnel,
-//! if ZTUNNEL names its program.
+//! The server against a peer that follows the protocol, and against peers that do not. Real sockets and namespaces; in
+//! `peers` also the real ztunnel, if ZTUNNEL names its program.
 // Helpers are part of the tests: clippy.toml grants them the same exceptions.
 #![cfg(test)]
 #![allow(missing_docs)]
@@ -7,6 +7,7 @@
 mod answers;
 mod midway;
 mod names;
+mod peers;
 mod socket;
 mod stand_in;
 mod support;
@@ -358,34 +359,4 @@ fn a_silent_connection_takes_no_time_of_the_others() {
     assert_eq!(removed, Err(AddError::Waits));
     ztunnel.carries("a", None);
     drop(silent);
-}
-
-/// The same protocol with the real program.
-#[test]
-fn the_real_ztunnel() {
-    let Some(program) = std::env::var_os("ZTUNNEL") else {
-        println!(
-            "skipped: ZTUNNEL names no program of ztunnel: the server was tried against the stand-in only"
-        );
-        return;
-    };
-    let netns = namespace_or_skip!();
-    let scene = Scene::new();
-    scene.node.set(&[pod("a", Some(&netns))]);
-    let mut child = std::process::Command::new(program)
-        .env("PROXY_MODE", "shared")
-        .env("INPOD_UDS", scene.path())
-        .env("XDS_ADDRESS", "")
-        .env("RUST_LOG", "info")
-        .spawn()
-        .unwrap();
-    let tried = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        scene.node.says("snapshot 1 0");
-        let added = scene.handle().add(&pod("b", Some(&netns)), LONG);
-        assert!(added.is_ok(), "{added:?}");
-        assert_eq!(scene.handle().remove("b", LONG), Ok(()));
-    }));
-    child.kill().unwrap();
-    child.wait().unwrap();
-    tried.unwrap();
 }

@@ -1,11 +1,12 @@
 //! The stand-in itself: it detects a server that violates the protocol, as the real ztunnel does. Here the test is the server.
 
-use crate::support::{ACK, HELLO, id, namespace, receive, send};
+use crate::support::{ACK, HELLO, LONG, id, namespace, receive, send};
 use prost::Message;
 use socket2::{Domain, SockAddr, Socket, Type};
 use std::fs::File;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use weir_testing::TempDir;
 use weir_testing::ztunnel::Ztunnel;
 use weir_zds::message::{Response, WorkloadResponse};
@@ -135,6 +136,35 @@ fn after_a_request_out_of_order_it_drains_all_and_ends() {
         drop(line.ztunnel);
         assert!(line.listener.accept().is_err(), "{part}");
     }
+}
+
+/// The pauses between attempts double up to 15 s. The first ones are at the real scale, the later ones a thousand times shorter.
+#[test]
+fn it_tries_to_connect_less_and_less() {
+    let dir = TempDir::new();
+    let path = dir.path().join("ztunnel.sock");
+    let pauses = |faster: u32, count: usize| {
+        let ztunnel = Ztunnel::faster(&path, faster);
+        let begun = Instant::now();
+        while ztunnel.attempts().len() <= count {
+            assert!(begun.elapsed() < LONG, "{:?}", ztunnel.attempts());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let at = ztunnel.attempts();
+        let pauses = at.windows(2).map(|two| (two[1] - two[0]) * faster);
+        pauses.take(count).collect::<Vec<_>>()
+    };
+    let real = pauses(1, 4);
+    let millis = [20, 40, 80, 160].map(Duration::from_millis);
+    assert!(
+        real.iter().zip(millis).all(|(p, least)| *p >= least),
+        "{real:?}"
+    );
+    let all = pauses(1000, 13);
+    let longest = all
+        .iter()
+        .filter(|pause| **pause >= Duration::from_secs(15));
+    assert!(longest.count() >= 3, "{all:?}");
 }
 
 /// All received descriptors are closed.
