@@ -291,13 +291,16 @@ fn serve(state: &Mutex<State>, socket: &Socket) {
     }
 }
 
+/// A namespace with its device and inode.
+type Identified = Result<(File, (u64, u64)), String>;
+
 /// One received packet.
 struct Packet {
     bytes: Vec<u8>,
     /// Whether the packet was longer than the buffer.
     is_cut: bool,
     /// The namespaces of its descriptors, with device and inode.
-    netns: Vec<Result<(File, (u64, u64)), String>>,
+    netns: Vec<Identified>,
 }
 
 impl Packet {
@@ -328,7 +331,7 @@ impl Packet {
 }
 
 /// Device and inode of a namespace; an error for a descriptor of another file system (`NSFS_MAGIC`, `linux/magic.h`).
-fn identified(fd: RawFd) -> Result<(File, (u64, u64)), String> {
+fn identified(fd: RawFd) -> Identified {
     let path = format!("/proc/self/fd/{fd}");
     let of = nix::sys::statfs::statfs(path.as_str())
         .unwrap()
