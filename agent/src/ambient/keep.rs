@@ -108,10 +108,10 @@ pub(super) fn host(
             let of_thread = host.clone();
             let healed = tokio::task::spawn_blocking(move || of_thread.heal()).await;
             match healed {
-                Ok(Ok(())) => {
-                    let until = begun + pace.round;
+                Ok(Ok(is_same)) => {
+                    let seen = is_same.then_some(seen);
                     let quiet = while_quiet(&host, (&glance, seen), &mut routing, pace);
-                    if let Ok(()) = timeout_at(until, quiet).await {
+                    if let Ok(()) = timeout_at(begun + pace.round, quiet).await {
                         sleep_until(begun + pace.least).await;
                     }
                 }
@@ -135,9 +135,10 @@ async fn look(host: &HostRules, glance: &Arc<Mutex<Glance>>) -> Seen {
 }
 
 /// Returns when a routing change is reported or the rules cannot be healed; commits to the rules in the meantime are healed here.
+/// `seen` is the state that needs no repair: after a repair `None`, because another program may make the same change again.
 async fn while_quiet(
     host: &HostRules,
-    (glance, mut seen): (&Arc<Mutex<Glance>>, Seen),
+    (glance, mut seen): (&Arc<Mutex<Glance>>, Option<Seen>),
     routing: &mut watch::Receiver<Heard>,
     pace: Pace,
 ) {
@@ -149,16 +150,16 @@ async fn while_quiet(
             Err(_) => {}
         }
         let now = look(host, glance).await;
-        if now == seen {
+        if seen.as_ref() == Some(&now) {
             continue;
         }
         let is_legacy = matches!(now, Seen::Sizes(..));
-        seen = now;
         let of_thread = host.clone();
         let healed = tokio::task::spawn_blocking(move || of_thread.heal_rules()).await;
-        if !matches!(healed, Ok(Ok(()))) {
+        let Ok(Ok(is_same)) = healed else {
             return;
-        }
+        };
+        seen = is_same.then_some(now);
         if is_legacy {
             // Tables used by kube-proxy may be large, and are read as a whole.
             sleep(LEGACY).await;

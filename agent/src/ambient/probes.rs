@@ -124,14 +124,14 @@ impl HostRules {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Brings the host in sync; rules written in another form are removed last.
+    /// Brings the host in sync; rules written in another form are removed last. Returns true if it was in sync.
     ///
     /// # Errors
     /// What failed; also recorded in the journal.
-    pub(super) fn heal(&self) -> Result<(), String> {
-        self.heal_of(None)?;
+    pub(super) fn heal(&self) -> Result<bool, String> {
+        let is_same = self.heal_of(None)?;
         self.clean();
-        Ok(())
+        Ok(is_same)
     }
 
     /// Removes rules written in another form than the present one. No pod waits for this: another program may hold the lock of
@@ -167,7 +167,7 @@ impl HostRules {
     ///
     /// # Errors
     /// As [`HostRules::heal`].
-    pub(super) fn heal_rules(&self) -> Result<(), String> {
+    pub(super) fn heal_rules(&self) -> Result<bool, String> {
         self.heal_of(Some(&[]))
     }
 
@@ -176,7 +176,7 @@ impl HostRules {
         (self.0.netns.clone(), self.state().engine)
     }
 
-    fn heal_of(&self, changed: Option<&[IpAddr]>) -> Result<(), String> {
+    fn heal_of(&self, changed: Option<&[IpAddr]>) -> Result<bool, String> {
         let mut state = self.state();
         // With a foreign rule ahead, ours are in force nevertheless.
         let was_in_force = (state.told.is_good() || state.ahead.is_some()) && !state.is_new;
@@ -188,9 +188,8 @@ impl HostRules {
             true => Purpose::ProbesByPrograms,
             false => Purpose::Probes,
         };
-        let journal = &self.0.journal;
-        state.told.tell(journal, purpose, failure, healed);
-        applied.map(|_| ())
+        state.told.tell(&self.0.journal, purpose, failure, healed);
+        applied.map(|changes| changes.is_empty())
     }
 
     /// Returns true if there may be policy rules for pods behind a branch ENI.

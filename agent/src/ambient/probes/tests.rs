@@ -297,7 +297,7 @@ fn foreign_legacy_rules_are_put_behind_when_the_agent_starts() {
             println!("skipped: {why}");
             return;
         }
-        healed => healed.unwrap(),
+        healed => _ = healed.unwrap(),
     }
     assert_eq!(first(), ours);
     assert!(insert("-s 10.4.0.0/16 -j MASQUERADE").status.success());
