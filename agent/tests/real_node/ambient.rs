@@ -9,8 +9,8 @@ use weir_testing::ztunnel::Ztunnel;
 
 const MODE: &str = "istio.io/dataplane-mode";
 
-/// Creates a pod without a sidecar that repeats a line of shell, with its output in the log.
-pub(crate) fn repeating(mesh: &Namespace, name: &str, line: &str) {
+/// Creates a pod without a sidecar that executes a line of shell, and then repeats another, with its output in the log.
+pub(crate) fn repeating(mesh: &Namespace, name: &str, (first, line): (&str, &str)) {
     let namespace = mesh.name;
     mesh.node.apply(&format!(
         r#"
@@ -28,6 +28,7 @@ spec:
     - sh
     - -c
     - |
+      {first}
       while :; do
         {line}
         sleep 0.1
@@ -36,28 +37,55 @@ spec:
     ));
 }
 
-/// Creates a pod that sends requests to the kubelet, which answers with an HTTP error. It prints `plain` if an answer arrives, and
-/// `captured` if ztunnel would have received the request.
+/// Starts what listens in a pod instead of ztunnel. A process of its own, because one of the test would not be in the next sandbox.
+pub(crate) const LISTENS: &str = "nc -ll -p 15001 -e echo captured </dev/null >/dev/null 2>&1 &
+      until grep -q ':3A99 ' /proc/net/tcp /proc/net/tcp6 2>/dev/null; do sleep 0.1; done";
+
+/// Creates a pod that sends requests to the kubelet, which answers with an HTTP error. It prints `plain` if that answer arrives,
+/// `captured` if the answer is that of ztunnel's port in the pod, and `nothing` otherwise.
 pub(crate) fn plain(mesh: &Namespace, name: &str) {
-    let ask = r#"if printf 'GET / HTTP/1.0\r\n\r\n' | nc -w 2 "$NODE" 10250 2>/dev/null | grep -q HTTP; then echo plain; else echo captured; fi"#;
-    repeating(mesh, name, ask);
+    let ask = r#"said=$(printf 'GET / HTTP/1.0\r\n\r\n' | nc -w 2 "$NODE" 10250 2>/dev/null); case "$said" in *HTTP*) echo plain;; captured) echo captured;; *) echo nothing;; esac"#;
+    repeating(mesh, name, (LISTENS, ask));
 }
 
-/// The output so far of the running container of a pod.
+/// The output so far of the containers of a pod, also of those that ended, if the kubelet has not deleted their logs.
 pub(crate) fn found(mesh: &Namespace, pod: &str) -> Vec<String> {
-    let log = mesh.node.kubectl(&["-n", mesh.name, "logs", pod]);
-    log.lines().map(str::to_owned).collect()
+    found_of(mesh, pod, &uid(mesh, pod))
 }
 
-/// Checks that the pod continues its requests, and that all of them are captured.
+/// The same, of a pod with this UID.
+pub(crate) fn found_of(mesh: &Namespace, pod: &str, uid: &str) -> Vec<String> {
+    let files = format!("/var/log/pods/{}_{pod}_{uid}/app/*.log", mesh.name);
+    let log = mesh.node.sh(&format!("cat {files} 2>/dev/null || true"));
+    // TIME stdout F LINE
+    let words = |line: &str| line.splitn(4, ' ').nth(3).map(str::to_owned);
+    let lines = log.lines().filter(|line| line.contains(" stdout "));
+    lines.filter_map(words).collect()
+}
+
+/// Waits until the pod has sent some more requests. Returns the results from this one on.
+#[track_caller]
+pub(crate) fn asks_on(mesh: &Namespace, pod: &str, since: usize) -> Vec<String> {
+    let later = found(mesh, pod).len() + 3;
+    let all = wait_for("it asks", || {
+        let found = found(mesh, pod);
+        (found.len() >= later).then_some(found)
+    });
+    all.into_iter().skip(since).collect()
+}
+
+/// Checks that the pod continues its requests, and that all of them arrive at ztunnel's port.
 #[track_caller]
 pub(crate) fn stays_captured(mesh: &Namespace, pod: &str, since: usize) {
-    let later = found(mesh, pod).len() + 3;
-    wait_for("it asks", || {
-        (found(mesh, pod).len() >= later).then_some(())
-    });
-    let found = found(mesh, pod).split_off(since);
+    let found = asks_on(mesh, pod, since);
     assert!(found.iter().all(|line| line == "captured"), "{found:?}");
+}
+
+/// Checks that the pod continues its requests, and that none is sent in plain text, whether it is answered or not.
+#[track_caller]
+pub(crate) fn is_never_plain(mesh: &Namespace, pod: &str, since: usize) {
+    let found = asks_on(mesh, pod, since);
+    assert!(!found.iter().any(|line| line == "plain"), "{found:?}");
 }
 
 pub(crate) fn annotation(mesh: &Namespace, pod: &str) -> String {
@@ -189,7 +217,8 @@ fn by_programs_and_back(mesh: &Namespace, pod: &str, policy: &Policy, ztunnel: &
         let is_so = programs().contains("eth0 tcx egress") && node.handles(&netns).is_empty();
         is_so.then_some(())
     });
-    stays_captured(mesh, pod, since);
+    // Programs assign connections to transparent sockets, which the listener in the pod has not: ways.rs has such a listener.
+    is_never_plain(mesh, pod, since);
     let captured = programs();
     assert!(
         !captured.contains("\n0 outbound connections captured"),
@@ -203,5 +232,6 @@ fn by_programs_and_back(mesh: &Namespace, pod: &str, policy: &Policy, ztunnel: &
     });
     ztunnel.snapshots(4);
     assert!(ztunnel.pods().contains_key(&uid));
-    stays_captured(mesh, pod, since);
+    is_never_plain(mesh, pod, since);
+    stays_captured(mesh, pod, found(mesh, pod).len());
 }

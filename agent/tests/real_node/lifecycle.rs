@@ -45,6 +45,7 @@ fn after_a_reboot_pods_are_redirected_again() {
         ztunnel.pods().contains_key(&uid).then_some(())
     });
     assert!(old.contains_key(&uid));
+    // Also in the containers before this one.
     stays_captured(&ambient, "two", 0);
     assert_eq!(annotation(&ambient, "two"), "enabled");
     drop(policy);

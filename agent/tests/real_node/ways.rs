@@ -186,7 +186,7 @@ fn four_ways_follow_each_other_while_a_pod_sends() {
     let mesh = Namespace::new(node, "ways");
     // Prints which server answered.
     let ask = r#"said=$(nc -w 2 10.98.0.10 80 </dev/null 2>/dev/null); echo "${said:-nothing}""#;
-    repeating(&mesh, "app", ask);
+    repeating(&mesh, "app", (":", ask));
     mesh.ready(&["app"]);
     wait_for("it is answered", || {
         found(&mesh, "app")
