@@ -1,5 +1,4 @@
-//! Ambient mode on a Kubernetes node under faults: pods that are deleted during enrolment, a ztunnel that is silent, restarted or absent,
-//! and another program that flushes the rules of the host.
+//! Ambient mode on a Kubernetes node under faults: pods that are deleted during enrolment, a ztunnel that is silent, restarted or absent.
 
 use crate::ambient::{annotation, found, label, plain, socket, stays_captured, uid};
 use crate::broken_pods::Policy;
@@ -8,8 +7,6 @@ use crate::pods::{Gate, Namespace};
 use std::collections::BTreeSet;
 use std::time::Duration;
 use weir_testing::ztunnel::Ztunnel;
-
-const HOST: &str = "/proc/1/ns/net";
 
 /// The namespaces of the plugin's ADD calls for a pod, oldest first: a runtime repeats ADD, each time in another namespace.
 fn added(node: &Node, namespace: &str, pod: &str) -> Vec<String> {
@@ -26,11 +23,6 @@ fn added(node: &Node, namespace: &str, pod: &str) -> Vec<String> {
     let adds = calls.lines().filter(is_of_pod);
     let netns = adds.filter_map(|l| l.split(' ').find_map(|word| word.strip_prefix("netns=")));
     netns.map(str::to_owned).collect()
-}
-
-/// The rules of the host, with the addresses that probes may reach, each with the UID of its pod.
-fn of_host(node: &Node) -> String {
-    node.handles(HOST) + &node.inside(HOST, &["ipset", "list"])
 }
 
 /// Device and inode of each of these files that exists.
@@ -61,7 +53,7 @@ fn nothing_is_left(node: &Node, uid: &str, ztunnel: &Ztunnel) {
         (!ztunnel.pods().contains_key(uid)).then_some(())
     });
     wait_for("the host forgets its addresses", || {
-        (!of_host(node).contains(uid)).then_some(())
+        (!node.of_host().contains(uid)).then_some(())
     });
     wait_for("the status page forgets it", || {
         shown(node, uid).is_empty().then_some(())
@@ -73,7 +65,7 @@ fn nothing_is_left(node: &Node, uid: &str, ztunnel: &Ztunnel) {
     });
 }
 
-fn enabled(mesh: &Namespace, pod: &str) {
+pub(crate) fn enabled(mesh: &Namespace, pod: &str) {
     wait_for("it is enrolled", || {
         (annotation(mesh, pod) == "enabled").then_some(())
     });
@@ -121,7 +113,7 @@ fn pods_that_are_deleted_while_they_are_enrolled_leave_nothing() {
     enabled(&mesh, "one");
     let next = uid(&mesh, "one");
     assert!(next != late && ztunnel.pods().contains_key(&next));
-    assert!(of_host(node).contains(&next));
+    assert!(node.of_host().contains(&next));
     let own = ids(node, &node.netns_of(mesh.name, "one"));
     assert!(own.len() == 1 && own.is_subset(&held(node)), "{own:?}");
     stays_captured(&mesh, "one", 0);
@@ -172,7 +164,7 @@ fn pods_stay_captured_while_ztunnel_comes_and_goes_and_leave_without_it() {
         is_left.then_some(())
     });
     assert!(!node.handles(&netns).contains("istio-ambient"));
-    assert!(!of_host(node).contains(&uid), "{}", of_host(node));
+    assert!(!node.of_host().contains(&uid), "{}", node.of_host());
     wait_for("it is in nobody's way", || {
         let last = found(&mesh, "one").pop();
         (last.as_deref() == Some("plain")).then_some(())
@@ -181,78 +173,5 @@ fn pods_stay_captured_while_ztunnel_comes_and_goes_and_leave_without_it() {
     fourth.snapshots(1);
     assert!(fourth.pods().is_empty(), "{:?}", fourth.pods());
     assert_eq!(fourth.faults(), Vec::<String>::new());
-    drop(policy);
-}
-
-/// Another program that flushes the rules of the host until this value is dropped.
-struct Flushes(&'static Node);
-
-impl Flushes {
-    fn start(node: &'static Node) -> Self {
-        node.sh(
-            "touch /tmp/flushes
-             setsid sh -c 'while [ -e /tmp/flushes ]; do
-                 nft flush ruleset; iptables-legacy -w -t nat -F; ip6tables-legacy -w -t nat -F; sleep 0.1
-             done' </dev/null >/dev/null 2>&1 &",
-        );
-        Self(node)
-    }
-}
-
-impl Drop for Flushes {
-    fn drop(&mut self) {
-        self.0.run(&["exec", "rm", "-f", "/tmp/flushes"], "");
-    }
-}
-
-fn is_ready(mesh: &Namespace, pod: &str) -> bool {
-    let path = "jsonpath={.status.conditions[?(@.type==\"Ready\")].status}";
-    let get = ["-n", mesh.name, "get", "pod", pod, "-o", path];
-    mesh.node.kubectl(&get) == "True"
-}
-
-#[test]
-fn probes_work_again_after_another_program_flushed_the_host() {
-    let Some(node) = node() else { return };
-    let mesh = Namespace::new(node, "probed");
-    label(&mesh, "ambient");
-    let policy = Policy::set(node, r#""AMBIENT_ENABLED":"true""#);
-    let ztunnel = Ztunnel::connect(&socket(node));
-    node.apply(
-        r#"
-apiVersion: v1
-kind: Pod
-metadata: {name: one, namespace: probed}
-spec:
-  terminationGracePeriodSeconds: 0
-  automountServiceAccountToken: false
-  containers:
-  - name: app
-    image: localhost/busybox:1
-    command: [nc, -ll, -p, "8080", -e, echo, application]
-    readinessProbe: {tcpSocket: {port: 8080}, periodSeconds: 1, failureThreshold: 1}
-"#,
-    );
-    // Nothing listens on ztunnel's port, so a captured probe fails.
-    mesh.ready(&["one"]);
-    enabled(&mesh, "one");
-    let uid = uid(&mesh, "one");
-    assert!(of_host(node).contains(&uid));
-    let told =
-        "the rules of the host for probes of the kubelet were not as they should be, and are now";
-    let count = || node.agent_log().matches(told).count();
-    let before = count();
-    let flushes = Flushes::start(node);
-    wait_for("a probe is captured", || {
-        (!is_ready(&mesh, "one")).then_some(())
-    });
-    drop(flushes);
-    // The agent repairs the rules at the next comparison.
-    wait_for("it is told", || (count() > before).then_some(()));
-    wait_for("probes get through", || {
-        is_ready(&mesh, "one").then_some(())
-    });
-    assert!(of_host(node).contains(&uid));
-    assert_eq!(ztunnel.faults(), Vec::<String>::new());
     drop(policy);
 }

@@ -50,7 +50,7 @@ impl Policy {
 
 impl Drop for Policy {
     fn drop(&mut self) {
-        self.patch(r#""AMBIENT_ENABLED":"false","WEIR_AMBIENT_ENGINE":"auto","REPAIR_REPAIR_PODS":"true","REPAIR_DELETE_PODS":"false","REPAIR_LABEL_PODS":"false""#);
+        self.patch(r#""AMBIENT_ENABLED":"false","NATIVE_NFTABLES":"false","WEIR_AMBIENT_ENGINE":"auto","REPAIR_REPAIR_PODS":"true","REPAIR_DELETE_PODS":"false","REPAIR_LABEL_PODS":"false""#);
     }
 }
 

@@ -10,6 +10,7 @@ mod agent_gone;
 mod ambient;
 mod ambient_faults;
 mod ambient_flushed;
+mod ambient_host_flushed;
 mod broken_pods;
 mod callers;
 mod containerd2;

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 /// A deadline for a busy machine; what the tests wait for takes a second or two.
-const PATIENCE: Duration = Duration::from_secs(180);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
 /// The same deadline for kubectl.
 ///
 /// A pod that is deleted seconds after its start may stay until the kubelet examines it again, about 70 s later, although its containers
@@ -15,6 +15,8 @@ const PATIENCE: Duration = Duration::from_secs(180);
 pub(crate) const TIMEOUT: &str = "--timeout=240s";
 const MANIFEST: &str = include_str!("../../deploy/weir.yaml");
 const AGENT: [&str; 2] = ["-n", "istio-system"];
+/// The node's own network namespace.
+pub(crate) const HOST: &str = "/proc/1/ns/net";
 
 /// A running node, with the agent on it.
 pub(crate) struct Node {
@@ -214,11 +216,7 @@ impl Node {
 
     /// The JSON behind the status page of the agent.
     pub(crate) fn status(&self) -> serde_json::Value {
-        wait_for("the status page", || {
-            let answer = self.metrics().ask("/status.json");
-            let (_, body) = answer.split_once("\r\n\r\n")?;
-            serde_json::from_str(body).ok()
-        })
+        wait_for("the status page", || self.metrics().status())
     }
 
     /// The network namespace of a pod's sandbox, as a path on the node.
@@ -239,16 +237,28 @@ impl Node {
         network["path"].as_str().unwrap().to_owned()
     }
 
-    /// The output of a command of this machine in a namespace of the node: `/var/run/netns/NAME`, or the node's own, `/proc/1/ns/net`.
-    #[track_caller]
-    pub(crate) fn inside(&self, netns: &str, command: &[&str]) -> String {
+    /// A command of this machine in a namespace of the node: `/var/run/netns/NAME`, or the node's own, [`HOST`].
+    pub(crate) fn entering(&self, netns: &str, command: &[&str]) -> Command {
         let init = self.ok(&["pid"]).trim().to_owned();
         let path = match netns.rsplit_once("/run/netns/") {
             Some((_, name)) => format!("--net=/proc/{init}/root/run/netns/{name}"),
             None => format!("--net=/proc/{init}/ns/net"),
         };
         let mut nsenter = Command::new("nsenter");
-        printed(nsenter.arg(&path).args(command).output().unwrap(), &path)
+        nsenter.arg(&path).args(command);
+        nsenter
+    }
+
+    /// The output of such a command, which must succeed.
+    #[track_caller]
+    pub(crate) fn inside(&self, netns: &str, command: &[&str]) -> String {
+        let output = self.entering(netns, command).output();
+        printed(output.unwrap(), &format!("{netns}: {command:?}"))
+    }
+
+    /// The rules of the host, with the addresses that probes may reach, each with the UID of its pod, by both engines.
+    pub(crate) fn of_host(&self) -> String {
+        self.handles(HOST) + &self.inside(HOST, &["ipset", "list"])
     }
 
     /// Removes all rules of a namespace, as another program would.
@@ -279,11 +289,25 @@ impl Metrics<'_> {
     }
 
     pub(crate) fn get(&self, name: &str) -> Option<f64> {
+        let [value] = self.all([name]);
+        value
+    }
+
+    /// These values, at one moment.
+    pub(crate) fn all<const N: usize>(&self, names: [&str; N]) -> [Option<f64>; N] {
         let text = self.ask("/metrics");
-        let value = text
-            .lines()
-            .find_map(|l| l.strip_prefix(name)?.strip_prefix(' '))?;
-        value.parse().ok()
+        names.map(|name| {
+            let mut values = text.lines().filter_map(|l| l.strip_prefix(name));
+            let value = values.find_map(|rest| rest.strip_prefix(' '))?;
+            value.parse().ok()
+        })
+    }
+
+    /// The JSON behind the status page, without a wait.
+    pub(crate) fn status(&self) -> Option<serde_json::Value> {
+        let answer = self.ask("/status.json");
+        let (_, body) = answer.split_once("\r\n\r\n")?;
+        serde_json::from_str(body).ok()
     }
 
     #[track_caller]
