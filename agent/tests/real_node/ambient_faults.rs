@@ -1,6 +1,9 @@
-//! Ambient mode on a Kubernetes node under faults: pods that are deleted during enrolment, a ztunnel that is silent, restarted or absent.
+//! Ambient mode on a Kubernetes node under faults: pods that are deleted during enrolment, a ztunnel that is silent, restarted, killed or
+//! absent, and an agent that is killed.
 
-use crate::ambient::{annotation, found, label, plain, socket, stays_captured, uid};
+use crate::ambient::{
+    LISTENS, annotation, found, is_never_plain, label, plain, socket, stays_captured, uid,
+};
 use crate::broken_pods::Policy;
 use crate::node::{Node, node, wait_for};
 use crate::pods::{Gate, Namespace};
@@ -123,8 +126,59 @@ fn pods_that_are_deleted_while_they_are_enrolled_leave_nothing() {
     drop(policy);
 }
 
+/// What listens in the pod is killed, as a ztunnel that is killed takes its listeners with it, and is started again.
+fn loses_its_listener(mesh: &Namespace, pod: &str) {
+    let inside = |script: &str| {
+        let args = ["-n", mesh.name, "exec", pod, "--", "sh", "-c", script];
+        mesh.node.kubectl(&args)
+    };
+    let last_is = |word: &str| {
+        wait_for(&format!("{pod}: {word}"), || {
+            let last = found(mesh, pod).pop();
+            (last.as_deref() == Some(word)).then_some(())
+        });
+    };
+    let since = found(mesh, pod).len();
+    inside("pkill -KILL -f '^nc -ll'");
+    last_is("nothing");
+    is_never_plain(mesh, pod, since);
+    inside(LISTENS);
+    last_is("captured");
+    is_never_plain(mesh, pod, since);
+}
+
+/// The agent is killed, while a pod sends requests and another one starts.
+fn another_agent_follows(mesh: &Namespace, pod: &str, ztunnel: &Ztunnel) {
+    let node = mesh.node;
+    let netns = node.netns_of(mesh.name, pod);
+    let (rules, killed) = (node.handles(&netns), node.agent_pid());
+    let since = found(mesh, pod).len();
+    let gate = Gate::close(node);
+    plain(mesh, "meanwhile");
+    gate.somebody_waits();
+    node.sh(&format!("kill -KILL {killed}"));
+    let without = found(mesh, pod).len();
+    drop(gate);
+    mesh.ready(&["meanwhile"]);
+    enabled(mesh, "meanwhile");
+    assert_ne!(node.agent_pid(), killed);
+    let with_another = found(mesh, pod).len();
+    assert!(with_another >= without + 3, "{without} {with_another}");
+    node.rolled_out();
+    ztunnel.snapshots(2);
+    for of_mesh in [pod, "meanwhile"] {
+        let uid = uid(mesh, of_mesh);
+        wait_for("ztunnel has it", || {
+            ztunnel.pods().contains_key(&uid).then_some(())
+        });
+    }
+    stays_captured(mesh, pod, since);
+    stays_captured(mesh, "meanwhile", 0);
+    assert_eq!(node.handles(&netns), rules);
+}
+
 #[test]
-fn pods_stay_captured_while_ztunnel_comes_and_goes_and_leave_without_it() {
+fn pods_stay_captured_while_ztunnel_and_the_agent_are_killed_and_leave_without_ztunnel() {
     let Some(node) = node() else { return };
     let mesh = Namespace::new(node, "no-proxy");
     label(&mesh, "ambient");
@@ -133,10 +187,10 @@ fn pods_stay_captured_while_ztunnel_comes_and_goes_and_leave_without_it() {
     plain(&mesh, "one");
     mesh.ready(&["one"]);
     enabled(&mesh, "one");
-    let uid = uid(&mesh, "one");
+    let own = uid(&mesh, "one");
     let knows = |ztunnel: &Ztunnel| {
         ztunnel.snapshots(1);
-        assert!(ztunnel.pods().contains_key(&uid), "{:?}", ztunnel.pods());
+        assert!(ztunnel.pods().contains_key(&own), "{:?}", ztunnel.pods());
     };
     // ztunnel is restarted: the next one connects while the last one drains.
     let second = Ztunnel::connect(&socket(node));
@@ -144,27 +198,36 @@ fn pods_stay_captured_while_ztunnel_comes_and_goes_and_leave_without_it() {
     assert_eq!(first.faults(), Vec::<String>::new());
     drop(first);
     stays_captured(&mesh, "one", 0);
-    // ztunnel is killed.
+    // ztunnel is killed: its connection ends at once, then its listeners in the pod.
     drop(second);
     let metrics = node.metrics();
     metrics.wait("no ztunnel", "ztunnel_connected", |n| n == 0.0);
     stays_captured(&mesh, "one", 0);
+    loses_its_listener(&mesh, "one");
+    let since = found(&mesh, "one").len();
     let third = Ztunnel::connect(&socket(node));
     knows(&third);
     enabled(&mesh, "one");
-    stays_captured(&mesh, "one", 0);
+    stays_captured(&mesh, "one", since);
+    another_agent_follows(&mesh, "one", &third);
+    stays_captured(&mesh, "one", since);
     assert_eq!(third.faults(), Vec::<String>::new());
     // The pod leaves while no ztunnel is connected.
     drop(third);
     metrics.wait("no ztunnel", "ztunnel_connected", |n| n == 0.0);
     label(&mesh, "none");
     let netns = node.netns_of(mesh.name, "one");
-    wait_for("it leaves", || {
-        let is_left = annotation(&mesh, "one").is_empty() && shown(node, &uid).is_empty();
-        is_left.then_some(())
+    let other = uid(&mesh, "meanwhile");
+    wait_for("they leave", || {
+        let all = [("one", &own), ("meanwhile", &other)];
+        let mut all = all.iter();
+        let are_left =
+            all.all(|(pod, uid)| annotation(&mesh, pod).is_empty() && shown(node, uid).is_empty());
+        are_left.then_some(())
     });
     assert!(!node.handles(&netns).contains("istio-ambient"));
-    assert!(!node.of_host().contains(&uid), "{}", node.of_host());
+    let of_host = node.of_host();
+    assert!(!of_host.contains(&own), "{of_host}");
     wait_for("it is in nobody's way", || {
         let last = found(&mesh, "one").pop();
         (last.as_deref() == Some("plain")).then_some(())
