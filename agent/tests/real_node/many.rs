@@ -1,26 +1,57 @@
-//! The maximum number of pods of ambient mode on one node. This takes minutes: `ci/node scale` runs it.
+//! Many pods of ambient mode on one node: some in each run of the tests, and the maximum number in `ci/node scale`, which takes minutes.
 
 use crate::ambient::{label, socket};
 use crate::broken_pods::Policy;
-use crate::node::{node, wait_within};
+use crate::node::{Node, node, wait_within};
 use crate::pods::Namespace;
 use std::time::{Duration, Instant};
 use weir_testing::ztunnel::Ztunnel;
 
 /// A kubelet on two processors starts one or two pods per second.
 const PATIENCE: Duration = Duration::from_secs(900);
+/// Without `WEIR_NODE_PODS`.
+const SOME: usize = 20;
+/// Limit of the agent's resident memory with 250 pods.
+const MEMORY: u64 = 25 * 1024;
+
+/// The processor time of a process of the node, in ticks.
+fn processor_time(node: &Node, pid: &str) -> u64 {
+    let ticks = node.sh(&format!("cut -d' ' -f14,15 /proc/{pid}/stat"));
+    let ticks = ticks.split_whitespace();
+    ticks.map(|n| n.parse::<u64>().unwrap()).sum()
+}
+
+/// The agent's processor time in ticks. Its memory must not exceed the limit.
+#[track_caller]
+fn usage(node: &Node) -> u64 {
+    let pid = node.agent_pid();
+    let ticks = processor_time(node, &pid);
+    let status = node.sh(&format!("cat /proc/{pid}/status"));
+    let field = |name: &str| {
+        let value = status.lines().find_map(|l| l.strip_prefix(name));
+        let value = value.unwrap().trim().trim_end_matches(" kB");
+        value.parse::<u64>().unwrap()
+    };
+    let (now, peak) = (field("VmRSS:"), field("VmHWM:"));
+    println!("{} ms of CPU, {now} kB, at most {peak} kB", ticks * 10);
+    assert!(now <= MEMORY, "{now} kB");
+    ticks
+}
 
 #[test]
 fn all_pods_are_enrolled_at_once_and_again_by_another_agent() {
-    let Ok(count) = std::env::var("WEIR_NODE_PODS") else {
-        return println!("skipped: WEIR_NODE_PODS is not set: ci/node scale starts so many pods");
+    let count = match std::env::var("WEIR_NODE_PODS") {
+        Ok(count) => count.parse().expect("WEIR_NODE_PODS: a number of pods"),
+        Err(_) => SOME,
     };
-    let count: usize = count.parse().expect("WEIR_NODE_PODS: a number of pods");
     let Some(node) = node() else { return };
     let mesh = Namespace::new(node, "many");
     label(&mesh, "ambient");
     let policy = Policy::set(node, r#""AMBIENT_ENABLED":"true""#);
     let ztunnel = Ztunnel::connect(&socket(node));
+    let kubelet = || processor_time(node, node.sh("cat /run/kubelet.pid").trim());
+    let before = (usage(node), kubelet());
+    let begun = Instant::now();
     node.apply(&format!(
         r#"
 apiVersion: apps/v1
@@ -39,35 +70,26 @@ spec:
 "#
     ));
     let enrolled = "weir_ambient_pods{state=\"enrolled\"}";
+    // The UIDs of all pods, each of which the host has in its sets.
     let all = |what| {
         let metrics = node.metrics();
-        wait_within(PATIENCE, what, || {
-            let is_so =
-                metrics.get(enrolled) == Some(count as f64) && ztunnel.pods().len() == count;
-            is_so.then_some(())
+        let uids: Vec<String> = wait_within(PATIENCE, what, || {
+            let is_so = metrics.get(enrolled) == Some(count as f64);
+            let uids = ztunnel.pods().into_keys();
+            (is_so && uids.len() == count).then(|| uids.collect())
         });
+        let of_host = node.of_host();
+        let absent = uids.iter().filter(|uid| !of_host.contains(*uid));
+        assert_eq!(absent.count(), 0, "{what}: {of_host}");
+        uids
     };
-    let usage = || {
-        let pid = node.agent_pid();
-        let ticks = node.sh(&format!("cut -d' ' -f14,15 /proc/{pid}/stat"));
-        let ticks: u64 = ticks
-            .split_whitespace()
-            .map(|n| n.parse::<u64>().unwrap())
-            .sum();
-        let status = node.sh(&format!("grep -E '^(VmRSS|VmHWM)' /proc/{pid}/status"));
-        format!(
-            "{} ms of CPU, {}",
-            ticks * 10,
-            status.split_whitespace().collect::<Vec<_>>().join(" ")
-        )
-    };
-    let begun = Instant::now();
-    all("every pod is enrolled");
-    println!(
-        "{count} pods started and enrolled in {:?}: {}",
-        begun.elapsed(),
-        usage()
-    );
+    let uids = all("every pod is enrolled");
+    println!("{count} pods started and enrolled in {:?}", begun.elapsed());
+    let first = usage(node);
+    // The kubelet started the same pods in the same time.
+    let of_pods = (first - before.0, kubelet() - before.1);
+    println!("ticks of the agent and of the kubelet: {of_pods:?}");
+    assert!(of_pods.0 <= of_pods.1 / 2, "{of_pods:?}");
     let begun = Instant::now();
     let restart = [
         "-n",
@@ -79,18 +101,20 @@ spec:
     node.kubectl(&restart);
     node.rolled_out();
     ztunnel.snapshots(2);
-    all("every pod is enrolled by another agent");
-    println!(
-        "another agent has them in {:?}: {}",
-        begun.elapsed(),
-        usage()
-    );
+    assert_eq!(all("every pod is enrolled by another agent"), uids);
+    println!("another agent has them in {:?}", begun.elapsed());
+    // It only compares what the first one wrote.
+    let second = usage(node);
+    assert!(second <= first, "{second} ticks after {first}");
     node.kubectl(&["-n", "many", "scale", "deployment/many", "--replicas=0"]);
     wait_within(PATIENCE, "all leave", || {
         ztunnel.pods().is_empty().then_some(())
     });
     assert_eq!(ztunnel.faults(), Vec::<String>::new());
-    let left = node.inside("/proc/1/ns/net", &["ipset", "list"]);
-    assert!(!left.contains("uid"), "{left}");
+    wait_within(PATIENCE, "the host forgets them", || {
+        let of_host = node.of_host();
+        let is_left = uids.iter().any(|uid| of_host.contains(uid));
+        (!is_left).then_some(())
+    });
     drop(policy);
 }
