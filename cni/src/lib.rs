@@ -13,8 +13,7 @@
 //!
 //! ```
 //! use weir_cni::compile::{Engine, compile};
-//! use weir_cni::fill::NodeEnvironment;
-//! use weir_cni::pod::{Pod, PodFacts, Skip, redirect_from};
+//! use weir_cni::pod::{NodeEnvironment, Pod, PodFacts, Skip, redirect_from};
 //! use weir_cni::redirection::Sandbox;
 //! use weir_netlink::Netns;
 //!
@@ -64,11 +63,9 @@ pub mod api;
 pub mod compile;
 pub mod config;
 pub mod files;
-pub mod fill;
 pub mod http;
 pub mod json;
 pub mod log;
-pub mod of_node;
 pub mod plugin;
 pub mod pod;
 pub mod protocol;

@@ -2,10 +2,10 @@
 
 use super::running::Running;
 use super::{Part, ruleset};
-use weir_cni::redirection::Sandbox;
 use weir_core::report::Asking;
 use weir_core::sandboxes::place::{Processes, Scan};
 use weir_netlink::Netns;
+use weir_rules::show;
 
 /// Maximum number of pods whose rules are included; a node has up to 250.
 const PODS: usize = 300;
@@ -81,9 +81,9 @@ fn plain(name: &str) -> String {
 
 /// Returns the known content of the rules per engine, each after a heading. An engine that cannot be read does not affect the others.
 fn text(netns: &Netns) -> Result<String, String> {
-    let nft = Sandbox::show(netns).map(|rules| ruleset::nft(&rules));
-    let legacy = Sandbox::show_legacy(netns).map(|rules| ruleset::legacy(&rules));
-    let sets = Sandbox::show_set_headers(netns).map(|sets| ruleset::sets(&sets));
+    let nft = show::nft(netns).map(|rules| ruleset::nft(&rules));
+    let legacy = show::legacy(netns).map(|rules| ruleset::legacy(&rules));
+    let sets = show::set_headers(netns).map(|sets| ruleset::sets(&sets));
     let engines = [
         ("nf_tables, as nft list ruleset", nft),
         ("legacy tables, as iptables-save and ip6tables-save", legacy),

@@ -10,13 +10,13 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 use weir_ambient::{AMBIENT, Redirect};
 use weir_cni::redirection::{Difference, Sandbox};
-use weir_cni::sysctl;
 use weir_core::sandboxes::host;
 use weir_core::settings::resolve;
 use weir_ebpf::show::Of;
 use weir_ebpf::{Bpffs, Change, Lock, Pod, describe, if_pinned, show as programs};
 use weir_netlink::{Error, ErrorKind, Netns, Result as KernelResult};
 use weir_preflight::system::bpffs as root;
+use weir_rules::sysctl;
 
 pub(super) fn bpffs() -> KernelResult<Bpffs> {
     Bpffs::at(&root())

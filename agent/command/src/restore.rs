@@ -9,11 +9,11 @@ use std::fmt::Display;
 use std::path::PathBuf;
 use std::time::Duration;
 use weir_cni::log::count;
-use weir_cni::redirection::Sandbox;
 use weir_cni::redirection::refuse_host;
 use weir_netfilter::ipset::{self, Existing};
 use weir_netfilter::xtables::{self, Script, Writers, XtFamily};
 use weir_netlink::{Error, InForce, Netns};
+use weir_rules::show;
 
 #[derive(Debug, Args)]
 pub struct RestoreArgs {
@@ -115,7 +115,7 @@ fn tables(a: &RestoreArgs, netns: &Netns, script: &Script) -> Result<Report, Fai
         (None, trial::tables(netns, script, a.noflush)?)
     } else {
         let done = netns.run(|| {
-            let lock = a.host.then(weir_cni::of_node::lock_file).flatten();
+            let lock = a.host.then(weir_rules::of_node::lock_file).flatten();
             let engine = xtables::XtEngine::open()?.writers(writers);
             let mut engine = engine.lock_file(lock);
             engine.restore(script, a.noflush)
@@ -155,7 +155,7 @@ pub(super) fn unchanged(e: &Error) -> Failure {
 /// Does what `ipset restore` does.
 fn sets(a: &RestoreArgs, netns: &Netns, text: &str) -> Result<Report, Failure> {
     // Existing sets, which the text may name without creating them.
-    let known = Sandbox::show_set_headers(netns).map_err(Failure::failed)?;
+    let known = show::set_headers(netns).map_err(Failure::failed)?;
     let checked = ipset::restore::check(text, known)
         .map_err(|e| Failure::usage(format!("{e}; nothing was changed")))?;
     let statements = checked.statements();

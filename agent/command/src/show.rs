@@ -6,10 +6,11 @@ use super::{ambient, ambient_ebpf, output, routing, sidecar, source};
 use clap::{Args, ValueEnum};
 use serde_json::json;
 use std::io::Write as _;
-use weir_cni::redirection::{Sandbox, TABLES};
+use weir_cni::redirection::TABLES;
 use weir_ebpf::show::Shown;
 use weir_netfilter::nft::TableFamily;
 use weir_netlink::attr::bytes_of;
+use weir_rules::show;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum ShowEngine {
@@ -50,7 +51,7 @@ pub struct ShowArgs {
 pub(super) fn show(a: &ShowArgs) -> Result<u8, Failure> {
     let netns = source::netns(&a.target, |e| Failure::unknown(e))?;
     let wants = |engine| a.engine == ShowEngine::All || a.engine == engine;
-    let nft = wants(ShowEngine::Nft).then(|| Sandbox::show(&netns));
+    let nft = wants(ShowEngine::Nft).then(|| show::nft(&netns));
     let nft = nft.transpose().map_err(Failure::unknown)?;
     let routing = wants(ShowEngine::Routing).then(|| routing::read(&netns));
     let routing = routing.transpose().map_err(Failure::unknown)?;
@@ -68,9 +69,9 @@ pub(super) fn show(a: &ShowArgs) -> Result<u8, Failure> {
         (_, bpf) => (bpf.map_err(Failure::unknown)?, None),
     };
     if a.json {
-        let legacy = wants(ShowEngine::Xtables).then(|| Sandbox::show_legacy(&netns));
+        let legacy = wants(ShowEngine::Xtables).then(|| show::legacy(&netns));
         let legacy = legacy.transpose().map_err(Failure::unknown)?;
-        let sets = wants(ShowEngine::Ipset).then(|| Sandbox::show_sets(&netns));
+        let sets = wants(ShowEngine::Ipset).then(|| show::sets(&netns));
         let sets = sets.transpose().map_err(Failure::unknown)?;
         let is_ours = |t: &weir_netfilter::nft::Table| {
             t.family == TableFamily::Inet && TABLES.contains(&t.name.as_str())
@@ -86,9 +87,9 @@ pub(super) fn show(a: &ShowArgs) -> Result<u8, Failure> {
         }));
         return ended(printed, untold);
     }
-    let legacy = wants(ShowEngine::Xtables).then(|| Sandbox::list_legacy(&netns));
+    let legacy = wants(ShowEngine::Xtables).then(|| show::legacy_text(&netns));
     let legacy = legacy.transpose().map_err(Failure::unknown)?;
-    let sets = wants(ShowEngine::Ipset).then(|| Sandbox::show_sets_text(&netns));
+    let sets = wants(ShowEngine::Ipset).then(|| show::sets_text(&netns));
     let sets = sets.transpose().map_err(Failure::unknown)?;
     let printed = output::stream(|out| {
         let out = &mut output::Harmless::new(out);

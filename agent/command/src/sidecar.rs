@@ -15,6 +15,7 @@ use weir_cni::redirection::{Change, Desired as Intended, Difference, Sandbox, Vi
 use weir_demo::Owner;
 use weir_demo::probe::Probe;
 use weir_netlink::Netns;
+use weir_rules::strays;
 
 #[derive(Debug, Args)]
 pub(super) struct PlanArgs {
@@ -57,7 +58,7 @@ pub(super) fn nothing(json: bool, reason: &str) -> Result<u8, Failure> {
 fn left_over(declined: &Declined, visit: &Visit<'_>) -> weir_netlink::Result<Vec<Change>> {
     match declined.has_own {
         true => Ok(Vec::new()),
-        false => Ok(visit.strays()?.unwrap_or_default().changes),
+        false => Ok(strays(visit)?.unwrap_or_default().changes),
     }
 }
 

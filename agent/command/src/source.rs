@@ -10,12 +10,12 @@ use std::io::Read;
 use std::net::IpAddr;
 use std::path::Path;
 use weir_cni::compile::{Compiled, Engine};
-use weir_cni::config::{Intent, NameFiles, SidecarConfig, validate};
-use weir_cni::fill::{NodeEnvironment, fill_proxy_ids, order_as_dumped};
-use weir_cni::pod::{Pod, PodFacts, Skip, redirect_from};
+use weir_cni::config::{Intent, NameFiles};
+use weir_cni::pod::{NodeEnvironment, Pod, PodFacts, Skip, redirect_from};
 use weir_cni::redirection::{Desired as _, Sandbox, Scheme, Visit};
 use weir_netlink::Netns;
 use weir_netlink::attr::text_of;
+use weir_rules::SidecarConfig;
 
 /// Desired state of a namespace.
 pub(super) enum Desired {
@@ -173,7 +173,9 @@ pub(super) fn desired(
             if let Some(warning) = only_ipv4(&config, is_given, named, addresses) {
                 warn(warning);
             }
-            let intent = Intent::parse(&config, &NameFiles::default()).map_err(Failure::usage)?;
+            let intent = config
+                .intent(&NameFiles::default())
+                .map_err(Failure::usage)?;
             (config, intent, named)
         }
         false => {
@@ -199,8 +201,11 @@ pub(super) fn desired(
 fn from_config(given: &Text) -> Result<(SidecarConfig, bool), Failure> {
     let mut config = SidecarConfig::from_json(&given.text, &given.name).map_err(Failure::usage)?;
     let env = |name: &str| std::env::var(name).ok();
-    fill_proxy_ids(&mut config, &env, &NameFiles::default().passwd).map_err(Failure::usage)?;
-    validate(&config).map_err(Failure::usage)?;
+    let passwd = NameFiles::default().passwd;
+    config
+        .fill_proxy_ids(&env, &passwd)
+        .map_err(Failure::usage)?;
+    config.validate().map_err(Failure::usage)?;
     let fields: BTreeMap<String, IgnoredAny> =
         serde_json::from_str(&given.text).unwrap_or_default();
     let is_given = fields.contains_key("enable_ipv6");
@@ -272,8 +277,10 @@ fn from_pod(given: &Text, addresses: &Addresses<'_>) -> Result<Result<Intent, De
     intent.map(Ok).map_err(Failure::usage)
 }
 
+/// Sorts addresses of the default network from another source than a namespace, such as a pod's status, into the order in
+/// which a namespace lists them: IPv4 before IPv6, regardless of the cluster's preference.
 fn in_order(mut addresses: Vec<IpAddr>) -> Vec<IpAddr> {
-    order_as_dumped(&mut addresses);
+    addresses.sort_by_key(IpAddr::is_ipv6);
     addresses
 }
 

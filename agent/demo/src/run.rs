@@ -11,6 +11,7 @@ use std::time::Instant;
 use weir_cni::redirection::Sandbox;
 use weir_netlink::Netns;
 use weir_netlink::route::Routing;
+use weir_rules::show;
 
 /// The result of a flow, and the rule that decided.
 struct Watched {
@@ -130,7 +131,7 @@ pub(super) struct Host {
 impl Host {
     pub(super) fn look() -> Self {
         let links = Routing::open().and_then(|r| r.links()).map_err(text);
-        let ruleset = match Netns::current().and_then(|n| Sandbox::show(&n)) {
+        let ruleset = match Netns::current().and_then(|n| show::nft(&n)) {
             // Counters of the host's rules keep counting.
             Ok(mut r) => {
                 let chains = r.tables.iter_mut().flat_map(|t| &mut t.chains);

@@ -1,10 +1,10 @@
 //! Finds the rule that decided about a flow, from the counters before and after it.
 
 use std::fmt;
-use weir_cni::redirection::Sandbox;
 use weir_netfilter::nft::{Chain, Rule, Ruleset, Statement, Table, Verdict};
 use weir_netfilter::xtables;
 use weir_netlink::{Error, ErrorKind, Netns, Result};
+use weir_rules::show;
 
 /// The tables that decide about the first packet of every connection.
 const NAT: [&str; 2] = ["istio-proxy-nat", "istio-ambient-nat"];
@@ -22,9 +22,9 @@ impl Held {
     /// Reads the rules.
     ///
     /// # Errors
-    /// As [`Sandbox::show`] and [`Sandbox::show_legacy`].
+    /// As [`show::nft`] and [`show::legacy`].
     pub(super) fn read(pod: &Netns) -> Result<Self> {
-        let nft = match Sandbox::show(pod) {
+        let nft = match show::nft(pod) {
             // A kernel without nf_tables has no rules there.
             Err(Error {
                 kind: ErrorKind::Unsupported(_),
@@ -32,7 +32,7 @@ impl Held {
             }) => Ruleset::default(),
             other => other?,
         };
-        let mut legacy = Sandbox::show_legacy(pod)?;
+        let mut legacy = show::legacy(pod)?;
         // A legacy table that was read remains in the kernel, empty.
         legacy.tables.retain(|t| {
             let is_used = |c: &xtables::Chain| {
@@ -86,7 +86,7 @@ impl Counters {
     /// Reads the rules and counters.
     ///
     /// # Errors
-    /// As [`Sandbox::show`].
+    /// As [`show::nft`].
     pub(super) fn read(pod: &Netns) -> Result<Self> {
         Held::read(pod).map(Self)
     }

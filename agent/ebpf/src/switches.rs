@@ -8,11 +8,11 @@ use std::io;
 use weir_ambient::REPLY_ROUTING;
 use weir_bpf::Map;
 use weir_cni::redirection::RTPROT_WEIR;
-use weir_cni::sysctl;
 use weir_netlink::route::{
     AddressFamily, LOOPBACK_IFINDEX, PolicyRule, Route, RouteProtocol, Routing,
 };
 use weir_netlink::{Error, Netns, Result};
+use weir_rules::sysctl;
 
 const WEIR: RouteProtocol = RouteProtocol::Other(RTPROT_WEIR);
 

@@ -388,12 +388,12 @@ fn split(remote: Option<IpAddr>) -> (Option<IpAddr>, Option<IpAddr>) {
 
 /// Writes a sysctl; a missing one is no error, because a device may disappear at any time, with its sysctls.
 fn write_sysctl(key: &str, value: &str) -> Result<()> {
-    match weir_cni::sysctl::write(key, value) {
+    match weir_rules::sysctl::write(key, value) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(()),
         Err(e) if e.kind() == std::io::ErrorKind::ReadOnlyFilesystem => Err(Error::refused(
             "write",
             format!("sysctl net/{key}"),
-            weir_cni::sysctl::describe(&e),
+            weir_rules::sysctl::describe(&e),
         )),
         Err(e) => Err(Error::io("write", format!("sysctl net/{key}"), &e)),
         Ok(()) => Ok(()),

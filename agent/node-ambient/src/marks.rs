@@ -3,7 +3,7 @@
 use crate::nft::{HOST_TABLE, PROXY_TABLE};
 use crate::reach::{self, Reached};
 use crate::xtables::PREFIX;
-use weir_cni::of_node::has_legacy_tables;
+use weir_cni::redirection::has_legacy_tables;
 use weir_netfilter::nft::compat::Compat;
 use weir_netfilter::nft::expr::Expr;
 use weir_netfilter::nft::{

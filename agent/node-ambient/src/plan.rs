@@ -124,7 +124,7 @@ impl Observed {
 pub fn values<'a>(keys: impl Iterator<Item = &'a String>) -> Result<BTreeMap<String, String>> {
     let mut values = BTreeMap::new();
     for key in keys {
-        values.extend(weir_cni::sysctl::find(key)?.map(|value| (key.clone(), value)));
+        values.extend(weir_rules::sysctl::find(key)?.map(|value| (key.clone(), value)));
     }
     Ok(values)
 }

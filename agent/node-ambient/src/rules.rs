@@ -7,12 +7,13 @@ use crate::rule_change::RuleChange;
 use crate::{nft, xtables};
 use std::collections::{BTreeMap, BTreeSet};
 use weir_cni::compile::Engine;
-use weir_cni::of_node::{has_legacy_tables, if_supported, legacy_tables, sets_among};
+use weir_cni::redirection::has_legacy_tables;
 use weir_netfilter::ipset::{IpsetEngine, IpsetOp, Set};
 use weir_netfilter::nft::{Data, ElementKey, NftEngine, Ruleset, TableFamily, TableId};
 use weir_netfilter::xtables::{Snapshot, XtFamily, plan};
 use weir_netlink::route::{Link, LinkKind};
 use weir_netlink::{Error, Netns, Result};
+use weir_rules::of_node::{if_supported, legacy_tables, sets_among};
 
 /// Maximum number of sysctls with a stored value: one per pod and a few more.
 const MAX_MEMORY: usize = 8192;

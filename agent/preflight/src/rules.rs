@@ -6,7 +6,9 @@
 //! [`Compiled::needs`]: weir_cni::compile::Compiled::needs
 
 use weir_cni::compile::{Engine, compile};
-use weir_cni::config::{Intent, NameFiles, SidecarConfig};
+use weir_cni::config::{
+    Dns, IdRange, Inbound, InboundMode, Intent, OutboundRanges, PortRange, TproxyMark,
+};
 use weir_netfilter::probe::needs::Needs;
 use weir_node_ambient::rules::Side;
 
@@ -33,7 +35,7 @@ pub enum Rules {
 
 impl Rules {
     /// Returns the keys of the findings that these rules need. They include those of IPv4 and of plain redirection, because
-    /// one engine must do everything. Empty only if the example were invalid, which a test excludes.
+    /// one engine must do everything.
     #[must_use]
     pub fn needs(self, engine: Engine) -> Needs {
         match self {
@@ -47,20 +49,25 @@ impl Rules {
     fn of_sidecar(self, engine: Engine) -> Needs {
         let is_tproxy = matches!(self, Self::Tproxy | Self::TproxyIpv6);
         let is_ipv6 = matches!(self, Self::RedirectIpv6 | Self::TproxyIpv6);
-        let config = SidecarConfig {
-            proxy_uid: "1337".to_owned(),
-            proxy_gid: "1337".to_owned(),
-            inbound_interception_mode: if is_tproxy { "TPROXY" } else { "REDIRECT" }.to_owned(),
-            inbound_ports_include: "*".to_owned(),
-            inbound_ports_exclude: "15020".to_owned(),
-            outbound_ip_ranges_include: "*".to_owned(),
+        let proxy = || vec![IdRange(1337..=1337)];
+        let intent = Intent {
+            proxy_uids: proxy(),
+            proxy_gids: proxy(),
+            mode: match is_tproxy {
+                true => InboundMode::Tproxy(TproxyMark::usual(&Inbound::All)),
+                false => InboundMode::Redirect,
+            },
+            inbound: Inbound::All,
+            inbound_ports_exclude: vec![PortRange(15020..=15020)],
+            outbound_include: OutboundRanges::All,
             enable_ipv6: is_ipv6,
-            redirect_dns: self == Self::Dns,
-            capture_all_dns: self == Self::Dns,
-            ..SidecarConfig::default()
+            dns: match self {
+                Self::Dns => Dns::All,
+                _ => Dns::Off,
+            },
+            ..Intent::default()
         };
-        let intent = Intent::parse(&config, &NameFiles::default());
-        intent.map_or_else(|_| Needs::new(), |i| compile(&i, engine).needs())
+        compile(&intent, engine).needs()
     }
 }
 

@@ -3,10 +3,10 @@
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use weir_cni::sysctl;
 use weir_core::sandboxes::host;
 use weir_ebpf::{BPFFS, Bpffs};
 use weir_netfilter::probe::{Answer, Finding, finding};
+use weir_rules::sysctl;
 
 /// The name of the area in findings.
 pub const AREA: &str = "system";

@@ -3,7 +3,7 @@
 use super::criteria::Criteria;
 use std::time::Duration;
 use weir_cni::config::NameFiles;
-use weir_cni::fill::NodeEnvironment;
+use weir_cni::pod::NodeEnvironment;
 use weir_core::pods::selector::Filter;
 use weir_core::settings::{Resolved, SettingError};
 

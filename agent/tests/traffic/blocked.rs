@@ -2,11 +2,12 @@
 
 use serde_json::json;
 use weir_cni::compile::Engine;
-use weir_cni::config::{Intent, NameFiles, SidecarConfig};
+use weir_cni::config::NameFiles;
 use weir_cni::redirection::{Change, Desired, Sandbox};
 use weir_demo::{Lab, Mode, Place, Receiver, Stage};
 use weir_netfilter::nft::{NftEngine, Ruleset, Table, TableFamily};
 use weir_netlink::route::AddressFamily;
+use weir_rules::SidecarConfig;
 
 use crate::ambient::wanted;
 use crate::hindered_routing::ip;
@@ -143,7 +144,7 @@ fn a_pod_with_a_sidecar() {
     let stage = Stage::open(&lab, Mode::Tproxy).expect("everybody in place");
     let given: SidecarConfig =
         serde_json::from_value(config(Mode::Tproxy, json!({}))).expect("a configuration");
-    let intent = Intent::parse(&given, &NameFiles::default()).expect("an intent");
+    let intent = given.intent(&NameFiles::default()).expect("an intent");
     let blocks = [(
         AddressFamily::V4,
         "route add blackhole 192.0.2.0/24 table 133",

@@ -6,11 +6,12 @@ use std::process::{Command, Stdio};
 use serde_json::{Value, json};
 use weir_ambient::{Config, PodOverrides, Redirect};
 use weir_cni::compile::{Compiled, Engine};
-use weir_cni::config::{Intent, NameFiles, SidecarConfig};
+use weir_cni::config::NameFiles;
 use weir_cni::redirection::{Change, Desired as _, Sandbox};
 use weir_demo::{Flow, Lab, Mode, Outcome, Owner, Place, Protocol, Receiver, Stage, ZTUNNEL_MARK};
 use weir_netlink::Netns;
 use weir_netlink::route::AddressFamily;
+use weir_rules::SidecarConfig;
 
 use crate::lab_or_skip;
 use crate::support::{config, lab, tcp};
@@ -81,7 +82,7 @@ impl Kind {
             Self::Sidecar => {
                 let given = config(of.mode(), of.config());
                 let given: SidecarConfig = serde_json::from_value(given).expect("a configuration");
-                let intent = Intent::parse(&given, &NameFiles::default()).expect("an intent");
+                let intent = given.intent(&NameFiles::default()).expect("an intent");
                 intent.compile_for(None, engine)
             }
         }

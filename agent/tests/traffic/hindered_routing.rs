@@ -6,10 +6,11 @@ use std::process::Command;
 use serde_json::json;
 use weir_ambient::Redirect;
 use weir_cni::compile::{Compiled, Engine};
-use weir_cni::config::{Intent, NameFiles, SidecarConfig};
+use weir_cni::config::{Intent, NameFiles};
 use weir_cni::redirection::{Change, Desired, Sandbox, Scheme};
 use weir_demo::{Flow, Lab, Mode, Owner, Place, Receiver, Stage, ZTUNNEL_MARK};
 use weir_netlink::route::{AddressFamily, Routing};
+use weir_rules::SidecarConfig;
 use weir_testing::container;
 
 use crate::ambient::wanted;
@@ -36,7 +37,7 @@ const RULES: [&str; 12] = [
 /// Changes sysctls in the pod.
 fn sysctl(lab: &Lab, keys: &[&str], value: &str) {
     for key in keys {
-        let write = || weir_cni::sysctl::write(key, value);
+        let write = || weir_rules::sysctl::write(key, value);
         let written = lab.netns(Place::Pod).run(write).expect("entered");
         written.unwrap_or_else(|e| panic!("{key}: {e}"));
     }
@@ -153,7 +154,7 @@ fn sidecar(lab: &Lab, mode: Mode) -> Compiled {
     let given = config(mode, json!({}));
     crate::support::program_for(lab.netns(Place::Pod), None, Engine::Nft, &given);
     let given: SidecarConfig = serde_json::from_value(given).expect("a configuration");
-    let intent = Intent::parse(&given, &NameFiles::default()).expect("an intent");
+    let intent = given.intent(&NameFiles::default()).expect("an intent");
     intent.compile_for(None, Engine::Nft)
 }
 

@@ -16,9 +16,9 @@ use proptest::prelude::{ProptestConfig, Strategy};
 use proptest::test_runner::{FileFailurePersistence, RngSeed, TestCaseError, TestRunner};
 use serde_json::Value;
 use weir_cni::compile::Engine;
-use weir_cni::redirection::Sandbox;
 use weir_demo::{Flow, Lab, Mode, Outcome, Owner, Place, Protocol, Stage};
 use weir_netlink::route::AddressFamily;
+use weir_rules::show;
 
 use crate::lab_or_skip;
 use crate::support::{FAMILIES, lab, program_for, tcp};
@@ -131,8 +131,8 @@ fn seen(named: Option<Engine>, engine: Engine, mode: Mode, config: &Value) -> Se
     let pod = lab.netns(Place::Pod);
     program_for(pod, named, engine, config);
     let listing = match engine {
-        Engine::Nft => Sandbox::show(pod).expect("read").to_string(),
-        Engine::Xtables => Sandbox::show_legacy(pod).expect("read").to_string(),
+        Engine::Nft => show::nft(pod).expect("read").to_string(),
+        Engine::Xtables => show::legacy(pod).expect("read").to_string(),
     };
     let stage = Stage::open(&lab, mode).expect("everybody in place");
     let mut probes = Vec::new();

@@ -5,11 +5,12 @@ use std::net::SocketAddr;
 use crate::rights::unmapped;
 use serde_json::{Value, json};
 use weir_cni::compile::Engine;
-use weir_cni::config::{Intent, NameFiles, SidecarConfig};
+use weir_cni::config::NameFiles;
 use weir_cni::redirection::{Desired as _, Sandbox};
 use weir_demo::{Flow, Lab, Mode, Outcome, Owner, Place, Protocol, Receiver, Stage};
 use weir_netlink::Netns;
 use weir_netlink::route::AddressFamily;
+use weir_rules::SidecarConfig;
 use weir_testing::BpfFs;
 
 pub const FAMILIES: [AddressFamily; 2] = [AddressFamily::V4, AddressFamily::V6];
@@ -83,7 +84,9 @@ pub fn program(netns: &Netns, engine: Engine, config: &Value) {
 /// Like [`program`], with the engine that is `named` or automatically chosen.
 pub fn program_for(netns: &Netns, named: Option<Engine>, engine: Engine, config: &Value) {
     let given: SidecarConfig = serde_json::from_value(config.clone()).expect("a configuration");
-    let intent = Intent::parse(&given, &NameFiles::default()).unwrap_or_else(|e| panic!("{e}"));
+    let intent = given
+        .intent(&NameFiles::default())
+        .unwrap_or_else(|e| panic!("{e}"));
     let sandbox = Sandbox::of(netns.try_clone().expect("a descriptor")).expect("a pod");
     sandbox
         .apply(&intent.compile_for(named, engine))

@@ -1,22 +1,21 @@
 //! The worked examples as text, and invariants of the compiled rules.
 
 use super::*;
-use crate::config::{NameFiles, SidecarConfig};
+use crate::config::{Dns, InboundMode, TproxyMark, texts};
 use crate::pod::{PodFacts, redirect_from};
-use proptest::prelude::*;
 
 mod examples;
 mod semantics;
 
 /// The intent of the default configuration with the usual ids, after one change.
-pub(crate) fn intent(change: impl FnOnce(&mut SidecarConfig)) -> Intent {
-    let mut config = SidecarConfig {
-        proxy_uid: "1337".into(),
-        proxy_gid: "1337".into(),
-        ..SidecarConfig::default()
+pub(crate) fn intent(change: impl FnOnce(&mut Intent)) -> Intent {
+    let mut intent = Intent {
+        proxy_uids: texts::ids("1337"),
+        proxy_gids: texts::ids("1337"),
+        ..Intent::default()
     };
-    change(&mut config);
-    Intent::parse(&config, &NameFiles::default()).unwrap()
+    change(&mut intent);
+    intent
 }
 
 fn xtables_of(intent: &Intent) -> weir_netfilter::xtables::Ruleset {
@@ -52,9 +51,11 @@ fn nft_chain(intent: &Intent, table: &str, chain: &str) -> Option<usize> {
     Some(nft_of(intent).table(Inet, table)?.chain(chain)?.rules.len())
 }
 
-fn dns_v6_only(config: &mut SidecarConfig) {
-    config.redirect_dns = true;
-    config.dns_servers_v6 = vec!["fd00::a".into()];
+fn dns_v6_only(intent: &mut Intent) {
+    intent.dns = Dns::Servers {
+        v4: Vec::new(),
+        v6: vec!["fd00::a".parse().unwrap()],
+    };
 }
 
 #[test]
@@ -88,8 +89,8 @@ fn dns_servers_of_a_family_that_is_off() {
 fn a_chain_that_is_only_jumped_to_exists() {
     let intent = intent(|c| {
         dns_v6_only(c);
-        c.proxy_uid.clear();
-        c.proxy_gid.clear();
+        c.proxy_uids.clear();
+        c.proxy_gids.clear();
     });
     assert_eq!(
         xtables_chain(&intent, "raw", "ISTIO_OUTPUT_DNS"),
@@ -103,14 +104,14 @@ fn a_chain_that_is_only_jumped_to_exists() {
 
 #[test]
 fn an_empty_list_of_groups_captures_nothing() {
-    let intent = intent(|c| c.owner_groups_include.clear());
+    let intent = intent(|c| c.owner_groups = texts::groups(""));
     let rules = xtables_chain(&intent, "nat", "ISTIO_OUTPUT").unwrap();
     assert_eq!(rules[7], "-j RETURN");
 }
 
 #[test]
 fn a_list_of_commas_is_a_list() {
-    let intent = intent(|c| c.inbound_ports_include = ",".into());
+    let intent = intent(|c| c.inbound = texts::inbound(","));
     let jump = xtables_chain(&intent, "nat", "PREROUTING").unwrap();
     assert_eq!(jump, ["-p tcp -j ISTIO_INBOUND"]);
     assert_eq!(
@@ -124,7 +125,7 @@ fn a_list_of_commas_is_a_list() {
 #[test]
 fn a_captured_loopback_network_of_one_family_counts_in_both() {
     let count = |include: &str| {
-        let intent = intent(|c| c.outbound_ip_ranges_include = include.into());
+        let intent = intent(|c| c.outbound_include = texts::destinations(include));
         let rules = xtables_chain(&intent, "nat", "ISTIO_OUTPUT").unwrap();
         rules.iter().filter(|r| r.contains("! --uid-owner")).count()
     };
@@ -138,8 +139,7 @@ fn a_captured_loopback_network_of_one_family_counts_in_both() {
 #[test]
 fn transparent_without_inbound_ports() {
     let intent = intent(|c| {
-        c.inbound_interception_mode = "TPROXY".into();
-        c.inbound_tproxy_route_table = "not looked at".into();
+        c.mode = InboundMode::Tproxy(TproxyMark::usual(&c.inbound));
     });
     assert_eq!(
         xtables_chain(&intent, "mangle", "ISTIO_INBOUND")
@@ -162,7 +162,7 @@ fn transparent_without_inbound_ports() {
 
 #[test]
 fn duplicates_and_order_are_kept() {
-    let intent = intent(|c| c.outbound_ports_include = "2,1,2".into());
+    let intent = intent(|c| c.outbound_ports_include = texts::ports("2,1,2"));
     let rules = xtables_chain(&intent, "nat", "ISTIO_OUTPUT").unwrap();
     let ports: Vec<_> = rules
         .iter()
@@ -175,8 +175,8 @@ fn duplicates_and_order_are_kept() {
 #[test]
 fn virtual_interfaces_stand_in_reverse() {
     let intent = intent(|c| {
-        c.reroute_virtual_interfaces = "a,b".into();
-        c.outbound_ip_ranges_include = "10.0.0.0/8,fd00::/8,11.0.0.0/8".into();
+        c.virtual_interfaces = texts::interfaces("a,b");
+        c.outbound_include = texts::destinations("10.0.0.0/8,fd00::/8,11.0.0.0/8");
         c.enable_ipv6 = true;
     });
     let expected = [
@@ -229,7 +229,7 @@ fn what_is_compiled_prints_its_routing_last() {
 
 #[test]
 fn routing_in_words() {
-    let words = |change: fn(&mut SidecarConfig)| {
+    let words = |change: fn(&mut Intent)| {
         let routing = compile(&intent(change), Engine::Nft).routing;
         routing.iter().map(ToString::to_string).collect::<Vec<_>>()
     };
@@ -238,18 +238,18 @@ fn routing_in_words() {
         words(|c| c.enable_ipv6 = true),
         ["ip -6 address add ::6/128 dev lo"]
     );
-    let tproxy = |c: &mut SidecarConfig| {
-        c.inbound_interception_mode = "TPROXY".into();
-        c.inbound_ports_include = "80".into();
+    let tproxy = |c: &mut Intent| {
+        c.mode = texts::tproxy();
+        c.inbound = texts::inbound("80");
     };
     let v4 = [
         "ip -4 route add local default dev lo scope host table 133",
         "ip -4 rule add fwmark 0x539 lookup 133",
     ];
     assert_eq!(words(tproxy), v4);
-    let both = |c: &mut SidecarConfig| {
-        c.inbound_interception_mode = "TPROXY".into();
-        c.inbound_ports_include = "80".into();
+    let both = |c: &mut Intent| {
+        c.mode = texts::tproxy();
+        c.inbound = texts::inbound("80");
         c.enable_ipv6 = true;
     };
     let expected = [
@@ -260,93 +260,4 @@ fn routing_in_words() {
         "ip -6 rule add fwmark 0x539 lookup 133",
     ];
     assert_eq!(words(both), expected);
-}
-
-/// Text of a list, often a valid one.
-fn list(element: &'static str) -> impl Strategy<Value = String> {
-    prop_oneof![
-        Just(String::new()),
-        Just("*".to_owned()),
-        prop::collection::vec(element, 0..6).prop_map(|v| v.join(",")),
-        ".{0,20}",
-    ]
-}
-
-prop_compose! {
-    fn config()(
-        ports in prop::collection::vec(list("[0-9]{1,5}|[0-9]{1,4}[:-][0-9]{1,5}| 80 |"), 4),
-        nets in prop::collection::vec(list("10\\.0\\.0\\.0/8|fd00::/16|127\\.0\\.0\\.1/32|::1/128"), 2),
-        ids in prop::collection::vec(list("[0-9]{1,9}|[0-9]{1,3}-[0-9]{3,4}"), 4),
-        names in prop::collection::vec(list("eth[0-9+*]|net1| k6t-a "), 2),
-        mode in "TPROXY|REDIRECT|",
-        mark in "[0-9]{1,4}|0x539|x",
-        switches in prop::array::uniform5(any::<bool>()),
-        servers in prop::collection::vec("10\\.96\\.0\\.[0-9]", 0..3),
-    ) -> SidecarConfig {
-        let [redirect_dns, capture_all_dns, drop_invalid, enable_ipv6, dual_stack] = switches;
-        SidecarConfig {
-            inbound_ports_include: ports[0].clone(),
-            inbound_ports_exclude: ports[1].clone(),
-            outbound_ports_include: ports[2].clone(),
-            outbound_ports_exclude: ports[3].clone(),
-            outbound_ip_ranges_include: nets[0].clone(),
-            outbound_ip_ranges_exclude: nets[1].clone(),
-            proxy_uid: ids[0].clone(),
-            proxy_gid: ids[1].clone(),
-            owner_groups_include: ids[2].clone(),
-            owner_groups_exclude: ids[3].clone(),
-            exclude_interfaces: names[0].clone(),
-            reroute_virtual_interfaces: names[1].clone(),
-            inbound_interception_mode: mode,
-            inbound_tproxy_mark: mark,
-            dns_servers_v4: servers,
-            redirect_dns, capture_all_dns, drop_invalid, enable_ipv6, dual_stack,
-            ..SidecarConfig::default()
-        }
-    }
-}
-
-proptest! {
-    #[test]
-    fn nothing_panics_and_every_jump_arrives(config in config()) {
-        if let Ok(intent) = Intent::parse(&config, &NameFiles::default()) {
-            let _ = crate::config::validate(&config);
-            let ruleset = xtables_of(&intent);
-            prop_assert!(ruleset.to_string().len() > 100);
-            for table in &ruleset.tables {
-                for rule in table.chains.iter().flat_map(|c| &c.rules) {
-                    if let Some(chain) = rule.target.as_ref().and_then(|t| t.chain()) {
-                        prop_assert!(table.chain(chain).is_some(), "{} {}", table.name, chain);
-                    }
-                }
-            }
-            for table in &nft_of(&intent).tables {
-                for rule in table.chains.iter().flat_map(|c| &c.rules) {
-                    for statement in &rule.statements {
-                        if let weir_netfilter::nft::Statement::Verdict(
-                            weir_netfilter::nft::Verdict::Jump(chain)
-                        ) = statement {
-                            prop_assert!(table.chain(chain).is_some(), "{} {}", table.name, chain);
-                        }
-                    }
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn lists_keep_order_and_duplicates(ports in prop::collection::vec(any::<u16>(), 0..30)) {
-        let list: Vec<_> = ports.iter().map(|p| format!(" {p} ,")).collect();
-        let intent = intent(|c| c.outbound_ports_include = list.concat());
-        let got: Vec<_> = intent.outbound_ports_include.iter().map(|p| *p.0.start()).collect();
-        prop_assert_eq!(got, ports);
-    }
-
-    #[test]
-    fn configurations_of_any_text_never_panic(text in ".{0,200}") {
-        let _ = SidecarConfig::from_json(&text, "test");
-        let _ = crate::pod::Pod::from_manifest(&text, "test");
-        let _ = crate::config::text::duration(&text);
-        let _ = crate::config::text::cidr(&text);
-    }
 }

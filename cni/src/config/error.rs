@@ -9,7 +9,7 @@ const SAID: usize = 400;
 
 /// Quotes a value; of a long value only the beginning, with its length.
 #[must_use]
-pub(crate) fn quoted(value: &str) -> String {
+pub fn quoted(value: &str) -> String {
     let shown = beginning(value, SHOWN);
     match shown.len() == value.len() {
         true => format!("{value:?}"),
@@ -19,7 +19,7 @@ pub(crate) fn quoted(value: &str) -> String {
 
 /// Formats a parser's message; truncates it if it quotes a long value.
 #[must_use]
-pub(crate) fn said(reason: &impl fmt::Display) -> String {
+pub fn said(reason: &impl fmt::Display) -> String {
     let text = reason.to_string();
     let shown = beginning(&text, SAID);
     match shown.len() == text.len() {

@@ -2,7 +2,7 @@
 
 mod parse;
 
-pub(crate) use parse::loopback;
+pub use parse::loopback;
 
 use super::InputError;
 use super::size;
@@ -78,7 +78,7 @@ pub struct TproxyMark {
 impl TproxyMark {
     /// Upstream's mark and table, which a pod cannot configure.
     #[must_use]
-    pub(crate) fn usual(inbound: &Inbound) -> Self {
+    pub fn usual(inbound: &Inbound) -> Self {
         Self {
             mark: 1337,
             table: (*inbound != Inbound::Off).then_some(133),
@@ -140,14 +140,33 @@ pub enum Dns {
     },
 }
 
-/// Ports of the proxy's listeners, which a pod cannot configure.
-pub(crate) mod listeners {
-    /// `proxy_port`
-    pub(crate) const OUTBOUND: u16 = 15001;
-    /// `inbound_capture_port`
-    pub(crate) const INBOUND: u16 = 15006;
-    /// `inbound_tunnel_port`
-    pub(crate) const TUNNEL: u16 = 15008;
+impl Default for Intent {
+    /// Upstream's ports, which a pod cannot configure, for a proxy of no user; captures no destination and no inbound port,
+    /// in IPv4.
+    fn default() -> Self {
+        Self {
+            enable_ipv6: false,
+            mode: InboundMode::Redirect,
+            proxy_port: 15001,
+            inbound_capture_port: 15006,
+            inbound_tunnel_port: 15008,
+            proxy_uids: Vec::new(),
+            proxy_gids: Vec::new(),
+            inbound: Inbound::Off,
+            inbound_ports_exclude: Vec::new(),
+            owner_groups: OwnerGroups::AllBut(Vec::new()),
+            outbound_ports_include: Vec::new(),
+            outbound_ports_exclude: Vec::new(),
+            outbound_include: OutboundRanges::Ranges(Ranges::default()),
+            outbound_exclude: Ranges::default(),
+            virtual_interfaces: Vec::new(),
+            exclude_interfaces: Vec::new(),
+            loopback_v4: Ipv4Net::from(Ipv4Addr::LOCALHOST),
+            dns: Dns::Off,
+            drop_invalid: false,
+            warnings: Vec::new(),
+        }
+    }
 }
 
 impl Intent {
@@ -155,7 +174,7 @@ impl Intent {
     ///
     /// # Errors
     /// The lists would make more than [`MAX_RULES`](crate::config::MAX_RULES) rules; the error names the one with most.
-    pub(crate) fn checked(self) -> Result<Self, InputError> {
+    pub fn checked(self) -> Result<Self, InputError> {
         size::check(&self)?;
         Ok(self)
     }
@@ -181,6 +200,3 @@ impl Intent {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

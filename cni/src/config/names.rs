@@ -25,7 +25,7 @@ impl Default for NameFiles {
 ///
 /// # Errors
 /// The file cannot be read. A file that does not exist has no names.
-pub(crate) fn lookup(file: &Path, name: &str) -> Result<Option<u32>, InputError> {
+pub fn lookup(file: &Path, name: &str) -> Result<Option<u32>, InputError> {
     let bytes = match crate::files::read(file) {
         Ok(bytes) => bytes,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),

@@ -138,26 +138,39 @@ fn parts(intent: &Intent) -> Vec<Part> {
 mod tests {
     use super::*;
     use crate::compile::{Compiled, Engine, Rules, compile, compile_chosen};
-    use crate::config::{NameFiles, SidecarConfig};
+    use crate::config::{
+        IdRange, InboundMode, InterfaceName, PortRange, Ranges, TproxyMark, texts,
+    };
     use proptest::prelude::*;
 
-    fn parsed(config: &SidecarConfig) -> Result<Intent, InputError> {
-        Intent::parse(config, &NameFiles::default())
+    fn ports(n: usize) -> Vec<PortRange> {
+        let n = u16::try_from(n).unwrap();
+        (1..=n).map(|port| PortRange(port..=port)).collect()
     }
 
-    fn numbers(n: usize) -> String {
-        let list: Vec<String> = (1..=n).map(|p| p.to_string()).collect();
-        list.join(",")
+    fn ids(n: usize) -> Vec<IdRange> {
+        let n = u32::try_from(n).unwrap();
+        (1..=n).map(|id| IdRange(id..=id)).collect()
+    }
+
+    fn networks(n: usize) -> Ranges {
+        let list: Vec<String> = (0..n).map(|n| format!("10.{n}.0.0/16")).collect();
+        texts::networks(&list.join(","))
+    }
+
+    fn interfaces(n: usize) -> Vec<InterfaceName> {
+        let list: Vec<String> = (0..n).map(|n| format!("net{n}")).collect();
+        texts::interfaces(&list.join(","))
     }
 
     #[test]
     fn a_list_that_is_too_long_is_named() {
-        let config = |n| SidecarConfig {
-            outbound_ports_exclude: numbers(n),
-            ..SidecarConfig::default()
+        let excluding = |n| Intent {
+            outbound_ports_exclude: ports(n),
+            ..Intent::default()
         };
-        assert!(parsed(&config(MAX_RULES / 2 - 50)).is_ok());
-        let error = parsed(&config(65_535)).unwrap_err().to_string();
+        assert!(check(&excluding(MAX_RULES / 2 - 50)).is_ok());
+        let error = check(&excluding(65_535)).unwrap_err().to_string();
         for part in [
             "outbound_ports_exclude (annotation traffic.sidecar.istio.io/excludeOutboundPorts): its 65535 elements",
             "131",
@@ -169,29 +182,29 @@ mod tests {
             error.len() < 400 && error.ends_with("give fewer elements"),
             "{error}"
         );
-        let networks = SidecarConfig {
-            outbound_ip_ranges_exclude: vec!["10.0.0.0/8"; MAX_RULES + 1].join(","),
-            ..SidecarConfig::default()
+        let networks = Intent {
+            outbound_exclude: texts::networks(&vec!["10.0.0.0/8"; MAX_RULES + 1].join(",")),
+            ..Intent::default()
         };
-        let error = parsed(&networks).unwrap_err().to_string();
+        let error = check(&networks).unwrap_err().to_string();
         assert!(error.ends_with("such as wider networks"), "{error}");
     }
 
     #[test]
     fn groups_that_are_too_many_for_a_rule_are_named() {
-        let config = |n| SidecarConfig {
-            owner_groups_include: numbers(n),
+        let of_groups = |n| Intent {
+            owner_groups: OwnerGroups::Only(ids(n)),
             enable_ipv6: true,
-            ..SidecarConfig::default()
+            ..Intent::default()
         };
-        let Rules::Xtables(rules) = compile(&parsed(&config(1024)).unwrap(), Engine::Xtables).rules
-        else {
+        check(&of_groups(1024)).unwrap();
+        let Rules::Xtables(rules) = compile(&of_groups(1024), Engine::Xtables).rules else {
             panic!("asked for legacy tables");
         };
         for table in &rules.tables {
             weir_netfilter::xtables::canonical_table(table).unwrap();
         }
-        let error = parsed(&config(1025)).unwrap_err().to_string();
+        let error = check(&of_groups(1025)).unwrap_err().to_string();
         for part in ["ISTIO_OUTBOUND_OWNER_GROUPS", "1025", "1024"] {
             assert!(error.contains(part), "{part}: {error}");
         }
@@ -200,16 +213,14 @@ mod tests {
 
     #[test]
     fn lists_that_are_multiplied_are_refused_unmultiplied() {
-        let networks: Vec<String> = (0..200).map(|n| format!("10.{n}.0.0/16")).collect();
-        let interfaces: Vec<String> = (0..200).map(|n| format!("net{n}")).collect();
-        let config = |networks: &[String], interfaces: &[String]| SidecarConfig {
-            outbound_ip_ranges_include: networks.join(","),
-            reroute_virtual_interfaces: interfaces.join(","),
-            ..SidecarConfig::default()
+        let of = |n: usize, m: usize| Intent {
+            outbound_include: OutboundRanges::Ranges(networks(n)),
+            virtual_interfaces: interfaces(m),
+            ..Intent::default()
         };
-        assert!(parsed(&config(&networks, &[])).is_ok());
-        assert!(parsed(&config(&networks[..1], &interfaces)).is_ok());
-        let error = parsed(&config(&networks, &interfaces)).unwrap_err();
+        assert!(check(&of(200, 0)).is_ok());
+        assert!(check(&of(1, 200)).is_ok());
+        let error = check(&of(200, 200)).unwrap_err();
         assert!(
             error.input.starts_with("outbound_ip_ranges_include"),
             "{error}"
@@ -245,28 +256,33 @@ mod tests {
             modes in prop::array::uniform4(any::<bool>()),
         ) {
             let [tproxy, all_inbound, all_groups, ipv6] = modes;
-            let networks = |n| (0..n).map(|i| format!("10.{i}.0.0/16")).collect::<Vec<_>>().join(",");
-            let interfaces = |n| (0..n).map(|i| format!("net{i}")).collect::<Vec<_>>().join(",");
-            let config = |n: [usize; 9]| SidecarConfig {
-                inbound_interception_mode: if tproxy { "TPROXY" } else { "REDIRECT" }.into(),
-                inbound_ports_include: if all_inbound { "*".into() } else { numbers(n[0]) },
-                inbound_ports_exclude: numbers(n[1]),
-                outbound_ports_include: numbers(n[2]),
-                outbound_ports_exclude: numbers(n[3]),
-                outbound_ip_ranges_include: networks(n[4]),
-                outbound_ip_ranges_exclude: networks(n[5]),
-                reroute_virtual_interfaces: interfaces(n[6]),
+            let inbound = if all_inbound { Inbound::All } else { Inbound::Ports(ports(n[0])) };
+            let intent = Intent {
+                mode: match tproxy {
+                    true => InboundMode::Tproxy(TproxyMark::usual(&inbound)),
+                    false => InboundMode::Redirect,
+                },
+                inbound,
+                inbound_ports_exclude: ports(n[1]),
+                outbound_ports_include: ports(n[2]),
+                outbound_ports_exclude: ports(n[3]),
+                outbound_include: OutboundRanges::Ranges(networks(n[4])),
+                outbound_exclude: networks(n[5]),
+                virtual_interfaces: interfaces(n[6]),
                 exclude_interfaces: interfaces(n[7]),
-                proxy_uid: numbers(n[8]),
-                proxy_gid: numbers(n[8]),
-                owner_groups_include: if all_groups { "*".into() } else { numbers(n[1]) },
-                owner_groups_exclude: numbers(n[2]),
-                dns_servers_v4: (0..n[8]).map(|i| format!("10.0.0.{i}")).collect(),
-                redirect_dns: n[8] > 0,
+                proxy_uids: ids(n[8]),
+                proxy_gids: ids(n[8]),
+                owner_groups: match all_groups {
+                    true => OwnerGroups::AllBut(ids(n[2])),
+                    false => OwnerGroups::Only(ids(n[1])),
+                },
+                dns: match n[8] {
+                    0 => Dns::Off,
+                    n => Dns::Servers { v4: vec![[10, 0, 0, 1].into(); n], v6: Vec::new() },
+                },
                 enable_ipv6: ipv6,
-                ..SidecarConfig::default()
+                ..Intent::default()
             };
-            let intent = parsed(&config(n)).unwrap();
             let counted: usize = parts(&intent).iter().map(|p| p.rules).sum();
             for engine in [Engine::Nft, Engine::Xtables] {
                 for compiled in [compile(&intent, engine), compile_chosen(&intent, engine)] {

@@ -1,4 +1,4 @@
-//! Ports, user and group ids, interface names: typed values of one list element.
+//! Ports, user and group ids, interface names: typed values of list elements.
 
 use super::{InputError, names, text};
 use std::fmt;
@@ -23,42 +23,17 @@ pub struct InterfaceName(String);
 /// Maximum user or group id: `(uid_t) -1` means "no id" in the kernel's interfaces.
 pub(crate) const MAX_ID: u32 = u32::MAX - 1;
 
-const PORTS: &str = "a port 0-65535 or a range of ports LOW:HIGH or LOW-HIGH";
-
-/// Parses a list element that holds ports.
-pub(super) fn ports(field: &str, element: &str) -> Result<PortRange, InputError> {
-    let error = |reason: &str| Err(InputError::value(field, element, reason, PORTS));
-    if element == "*" {
-        return error("stands for all ports, which this list cannot express");
-    }
-    let (first, last) = element
-        .split_once(':')
-        .or_else(|| element.split_once('-'))
-        .map_or((element, element), |(first, last)| {
-            (first.trim(), last.trim())
-        });
-    match (text::decimal(first), text::decimal(last)) {
-        (Some(first), Some(last)) if first <= last => Ok(PortRange(first..=last)),
-        (Some(_), Some(_)) => error("is a range whose end is below its start"),
-        _ => error("is not a port or a range of ports"),
-    }
+/// Parses a list of ids, and of names that are looked up in `file`; `field` names its source in errors.
+///
+/// # Errors
+/// An element is invalid; the error names it, the reason and the accepted values.
+pub fn ids(field: &str, list: &str, file: &Path) -> Result<Vec<IdRange>, InputError> {
+    let elements = text::elements(list);
+    elements.map(|element| id(field, element, file)).collect()
 }
 
-/// Parses a field that holds the port of a listener.
-pub(super) fn listen_port(field: &str, value: &str) -> Result<u16, InputError> {
-    match text::decimal(value.trim()) {
-        Some(port) if port != 0 => Ok(port),
-        _ => Err(InputError::value(
-            field,
-            value,
-            "is not a port",
-            "a port 1-65535",
-        )),
-    }
-}
-
-/// Parses a list element that holds ids, or a name that is looked up in `file`.
-pub(super) fn ids(field: &str, element: &str, file: &Path) -> Result<IdRange, InputError> {
+/// Parses a list element that holds ids, or a name.
+fn id(field: &str, element: &str, file: &Path) -> Result<IdRange, InputError> {
     let accepted = || {
         format!(
             "a number 0-{MAX_ID}, a range LOW-HIGH, or a name in {}",
@@ -129,38 +104,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn port_elements() {
-        let range = |first, last| Ok(PortRange(first..=last));
-        assert_eq!(ports("f", "80"), range(80, 80));
-        assert_eq!(ports("f", "0"), range(0, 0));
-        assert_eq!(ports("f", "0080"), range(80, 80));
-        assert_eq!(ports("f", "1:65535"), range(1, 65535));
-        assert_eq!(ports("f", "8000-9000"), range(8000, 9000));
-        for bad in [
-            "*", "http", "65536", "-1", "+1", "2:1", "1:", ":1", "1:2:3", "1,2", "0x50",
-        ] {
-            let error = ports("inbound_ports_exclude", bad).unwrap_err();
-            assert_eq!(error.value.as_deref(), Some(bad));
-            assert!(
-                error.to_string().contains("inbound_ports_exclude"),
-                "{error}"
-            );
-        }
-    }
-
-    #[test]
-    fn listeners_need_a_port() {
-        assert_eq!(listen_port("f", "15001"), Ok(15001));
-        for bad in ["", "0", "*", "1:2", "65536"] {
-            assert!(listen_port("f", bad).is_err(), "{bad:?}");
-        }
-    }
-
-    #[test]
     fn id_elements() {
         let file = std::env::temp_dir().join(format!("weir-group-{}", std::process::id()));
         std::fs::write(&file, "root:x:0:\nmy-web-1:x:77:\nbad:x:no:\n").unwrap();
-        let of = |element| ids("f", element, &file);
+        let of = |element| id("f", element, &file);
         assert_eq!(of("1337"), Ok(IdRange(1337..=1337)));
         assert_eq!(of("0-4294967294"), Ok(IdRange(0..=4_294_967_294)));
         assert_eq!(of("my-web-1"), Ok(IdRange(77..=77)));

@@ -4,6 +4,7 @@
 //! [`Skip::of`] decides whether the pod is redirected, and returns the reason if it is not.
 
 mod decision;
+mod environment;
 mod facts;
 mod manifest;
 mod namespace;
@@ -11,6 +12,7 @@ mod object;
 mod redirect;
 
 pub use decision::Skip;
+pub use environment::NodeEnvironment;
 pub use facts::PodFacts;
 pub use namespace::{Namespace, NamespaceMetadata};
 pub use object::{

@@ -1,9 +1,9 @@
 //! Derives a pod's redirection: converts annotations and the proxy's container to typed values, and these to an intent.
 
 use super::PodFacts;
+use super::environment::{NodeEnvironment, has_ipv6};
 use crate::annotation::RedirectAnnotations;
-use crate::config::{Dns, IdRange, InputError, Intent, MAX_ID, listeners, quoted};
-use crate::fill::{NodeEnvironment, local_address};
+use crate::config::{Dns, IdRange, InputError, Intent, MAX_ID, quoted};
 use std::net::IpAddr;
 
 /// The redirection that a pod requests. The address families are determined in its network namespace.
@@ -92,11 +92,8 @@ impl PodRedirect {
         let asked = self.annotations.clone();
         let id = |id: u32| vec![IdRange(id..=id)];
         let intent = Intent {
-            enable_ipv6: local_address(addresses, self.dual_stack)?.1,
+            enable_ipv6: has_ipv6(addresses, self.dual_stack)?,
             mode: asked.mode,
-            proxy_port: listeners::OUTBOUND,
-            inbound_capture_port: listeners::INBOUND,
-            inbound_tunnel_port: listeners::TUNNEL,
             proxy_uids: id(self.proxy_uid),
             proxy_gids: id(self.proxy_gid),
             inbound: asked.inbound,
@@ -111,7 +108,7 @@ impl PodRedirect {
             loopback_v4: environment.loopback_v4,
             dns: if self.capture_dns { Dns::All } else { Dns::Off },
             drop_invalid: self.drop_invalid,
-            warnings: Vec::new(),
+            ..Intent::default()
         };
         intent.checked()
     }

@@ -301,7 +301,7 @@ fn clean_routing(named: Named<'_>, removed: bool) -> Result<(Removed, bool)> {
 mod tests {
     use super::*;
     use crate::compile::{Engine, compile};
-    use crate::config::{Intent, NameFiles, SidecarConfig};
+    use crate::config::{Inbound, Intent, texts};
     use crate::redirection::{Sandbox, Visit};
     use weir_netlink::route::LOOPBACK_IFINDEX;
 
@@ -328,18 +328,13 @@ mod tests {
         left.into_iter().map(Change::Add).collect()
     }
 
-    fn compiled(config: &str) -> Compiled {
-        in_engine(config, Engine::Nft)
-    }
-
-    fn in_engine(config: &str, engine: Engine) -> Compiled {
-        let config: SidecarConfig = serde_json::from_str(config).unwrap();
-        let intent = Intent::parse(&config, &NameFiles::default()).unwrap();
-        compile(&intent, engine)
-    }
-
     fn tproxy() -> Compiled {
-        compiled(r#"{"inbound_interception_mode": "TPROXY", "inbound_ports_include": "*"}"#)
+        let intent = Intent {
+            mode: texts::tproxy(),
+            inbound: Inbound::All,
+            ..Intent::default()
+        };
+        compile(&intent, Engine::Nft)
     }
 
     #[test]
@@ -366,11 +361,15 @@ mod tests {
         let netns = weir_testing::namespace_or_skip!();
         let (other, sandbox) = (tproxy(), Sandbox::of(netns).unwrap());
         for engine in [Engine::Nft, Engine::Xtables] {
-            if engine == Engine::Xtables && !crate::of_node::has_legacy_tables().unwrap() {
+            if engine == Engine::Xtables && !crate::redirection::has_legacy_tables().unwrap() {
                 println!("skipped: this kernel has no legacy tables");
                 continue;
             }
-            let desired = in_engine(r#"{"enable_ipv6": true}"#, engine);
+            let intent = Intent {
+                enable_ipv6: true,
+                ..Intent::default()
+            };
+            let desired = compile(&intent, engine);
             let applied = sandbox.visit(|visit| {
                 visit.routing.set_up(LOOPBACK_IFINDEX).unwrap();
                 let found = visit.found().unwrap();
@@ -392,7 +391,8 @@ mod tests {
         let sandbox = Sandbox::of(netns).unwrap();
         let kept = sandbox.visit(|visit| {
             visit.routing.set_up(LOOPBACK_IFINDEX).unwrap();
-            sandbox.apply(&compiled("{}")).unwrap();
+            let older = compile(&Intent::default(), Engine::Nft);
+            sandbox.apply(&older).unwrap();
             left(visit, &desired, || {
                 sandbox.apply(&desired).unwrap();
                 // For a socket of rtnetlink.

@@ -226,45 +226,43 @@ fn to_compare(named: Option<Engine>, found: Result<(Engine, bool)>) -> Result<(E
 mod tests {
     use super::*;
     use crate::compile::compile;
-    use crate::config::{Intent, NameFiles, SidecarConfig};
+    use crate::config::{Dns, Intent, texts};
     use weir_netfilter::probe::{Answer, nft, xtables};
 
-    fn compiled(engine: Engine, change: impl FnOnce(&mut SidecarConfig)) -> Compiled {
-        let mut config = SidecarConfig {
-            proxy_uid: "1337".into(),
-            proxy_gid: "1337".into(),
-            inbound_ports_include: "*".into(),
-            ..SidecarConfig::default()
+    fn compiled(engine: Engine, change: impl FnOnce(&mut Intent)) -> Compiled {
+        let mut intent = Intent {
+            proxy_uids: texts::ids("1337"),
+            proxy_gids: texts::ids("1337"),
+            inbound: texts::inbound("*"),
+            ..Intent::default()
         };
-        change(&mut config);
-        let intent = Intent::parse(&config, &NameFiles::default()).unwrap();
+        change(&mut intent);
         compile(&intent, engine)
     }
 
-    fn tproxy(config: &mut SidecarConfig) {
-        config.inbound_interception_mode = "TPROXY".into();
+    fn tproxy(intent: &mut Intent) {
+        intent.mode = texts::tproxy();
     }
 
-    fn everything(config: &mut SidecarConfig) {
-        tproxy(config);
-        config.enable_ipv6 = true;
-        config.redirect_dns = true;
-        config.capture_all_dns = true;
-        config.drop_invalid = true;
-        config.inbound_ports_exclude = "1-5".into();
-        config.exclude_interfaces = "eth1".into();
+    fn everything(intent: &mut Intent) {
+        tproxy(intent);
+        intent.enable_ipv6 = true;
+        intent.dns = Dns::All;
+        intent.drop_invalid = true;
+        intent.inbound_ports_exclude = texts::ports("1-5");
+        intent.exclude_interfaces = texts::interfaces("eth1");
         let groups: Vec<String> = (0..64)
             .map(|n| format!("{}-{}", 10 * n, 10 * n + 5))
             .collect();
-        config.owner_groups_include = groups.join(",");
-        config.outbound_ip_ranges_include = "10.0.0.0/9,fd00::/8".into();
+        intent.owner_groups = texts::groups(&groups.join(","));
+        intent.outbound_include = texts::destinations("10.0.0.0/9,fd00::/8");
     }
 
     #[test]
     fn every_need_is_a_row_of_the_probes() {
         let rows = [nft::untried(""), xtables::untried("")].concat();
         for engine in [Engine::Nft, Engine::Xtables] {
-            for change in [everything as fn(&mut SidecarConfig), tproxy, |_| ()] {
+            for change in [everything as fn(&mut Intent), tproxy, |_| ()] {
                 for need in compiled(engine, change).needs() {
                     assert!(rows.iter().any(|f| f.key() == need), "{need:?}");
                 }
@@ -274,7 +272,7 @@ mod tests {
 
     #[test]
     fn an_intent_needs_what_its_rules_use_and_no_more() {
-        let has = |engine, change: fn(&mut SidecarConfig), feature: &str| {
+        let has = |engine, change: fn(&mut Intent), feature: &str| {
             let area = match engine {
                 Engine::Nft => nft::AREA,
                 Engine::Xtables => xtables::AREA,

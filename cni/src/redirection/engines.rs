@@ -14,15 +14,12 @@
 
 use super::choice::Choice;
 use super::named::Named;
-use super::scheme::{Legacy, Scheme};
+use super::scheme::Scheme;
 use super::{Change, leftovers};
 use crate::compile::{self, Compiled, Rules};
-use crate::of_node::if_supported;
 use nix::errno::Errno;
 use std::path::Path;
-use weir_netfilter::ipset;
 use weir_netfilter::nft::{self, TableId};
-use weir_netfilter::probe::{Loading, RunningKernel};
 use weir_netfilter::xtables;
 use weir_netlink::{Error, ErrorKind, Result};
 
@@ -114,21 +111,6 @@ impl Found {
     }
 }
 
-/// Number of rules in built-in chains of legacy tables that carry the tag of this kind; no other program writes the tag.
-pub(super) fn legacy_signed(scheme: &Scheme) -> Result<usize> {
-    let Legacy { tag, others, .. } = scheme.legacy;
-    let signed = xtables::Ownership {
-        tag,
-        others,
-        ..xtables::Ownership::default()
-    };
-    if !legacy_holds(&signed)? {
-        return Ok(0);
-    }
-    let found = xtables::XtEngine::open()?.drift(&xtables::Ruleset::default(), &signed)?;
-    Ok(found.ops.len())
-}
-
 /// True if the error means that this kernel has no nf_tables. A lost answer or a lack of memory does not mean that:
 /// the rules of the other engine would be added to those that nf_tables may hold.
 pub(super) fn is_lack(error: &Error) -> bool {
@@ -148,11 +130,11 @@ pub(super) fn legacy_can_be_used() -> bool {
     read.is_ok() && TABLE_NAMES.iter().any(|path| Path::new(path).exists())
 }
 
-/// True if any legacy table exists in the namespace of this thread.
+/// True if any legacy table exists in the namespace of this thread (`/proc/net/ip_tables_names` and that of IPv6).
 ///
 /// # Errors
 /// A list exists but cannot be read: an unknown state does not count as unused.
-fn legacy_is_used() -> Result<bool> {
+pub fn has_legacy_tables() -> Result<bool> {
     let mut is_used = false;
     for path in TABLE_NAMES {
         match std::fs::read(path) {
@@ -167,7 +149,7 @@ fn legacy_is_used() -> Result<bool> {
 /// True if legacy tables hold objects of this owner. Foreign tables may be large, so the search does not parse rules
 /// into values.
 fn legacy_holds(owned: &xtables::Ownership) -> Result<bool> {
-    Ok(legacy_is_used()? && xtables::XtEngine::open()?.holds(owned)?)
+    Ok(has_legacy_tables()? && xtables::XtEngine::open()?.holds(owned)?)
 }
 
 /// The changes from the actual to the desired rules, including the removal of the other engine's rules.
@@ -233,7 +215,7 @@ pub(super) fn ours_left(named: Named<'_>) -> Result<Vec<Change>> {
     Ok(changes)
 }
 
-pub(super) fn leftovers_found(named: Named<'_>) -> Result<Vec<Change>> {
+fn leftovers_found(named: Named<'_>) -> Result<Vec<Change>> {
     without_nft(|| {
         let mut engine = nft::NftEngine::open()?;
         let there = engine.tables()?;
@@ -282,7 +264,7 @@ pub(super) fn twice((mut changes, failures): Removed, again: impl FnOnce() -> Re
 /// Removes owned rules and named rules of built-in chains. Continues with the next table after a failure.
 pub(super) fn clean_legacy(named: Named<'_>) -> Removed {
     let remove = || {
-        if !legacy_is_used()? {
+        if !has_legacy_tables()? {
             return Ok(xtables::Removed::default());
         }
         Ok(xtables::XtEngine::open()?.remove(&ours_and(named)))
@@ -315,7 +297,7 @@ pub(super) fn without_nft(f: impl FnOnce() -> Result<Vec<nft::NftOp>>) -> Result
 /// Reads the existing legacy tables of this thread's namespace in which a redirection may have rules. Other tables may
 /// be large and are not read.
 pub(super) fn read_legacy() -> Result<xtables::Ruleset> {
-    if !legacy_is_used()? {
+    if !has_legacy_tables()? {
         return Ok(xtables::Ruleset::default());
     }
     let mut engine = xtables::XtEngine::open()?;
@@ -326,39 +308,6 @@ pub(super) fn read_legacy() -> Result<xtables::Ruleset> {
         there.extend(names.map(|name| (family, name)));
     }
     Ok(engine.read_tables(&there)?.ruleset)
-}
-
-/// Reads all existing legacy tables of this thread's namespace.
-pub(super) fn show_legacy() -> Result<xtables::Ruleset> {
-    if !legacy_is_used()? {
-        return Ok(xtables::Ruleset::default());
-    }
-    xtables::XtEngine::open()?.ruleset()
-}
-
-/// The text of [`show_legacy`]; `None` if it is empty.
-pub(super) fn list_legacy() -> Result<Option<xtables::XtListing>> {
-    if !legacy_is_used()? {
-        return Ok(None);
-    }
-    xtables::XtEngine::open()?.listing().map(Some)
-}
-
-/// Reads the sets of the namespace of this thread with `read`; empty if there cannot be any.
-pub(super) fn show_sets<R: Default>(
-    read: impl FnOnce(&mut ipset::IpsetEngine) -> Result<R>,
-) -> Result<R> {
-    let kernel = RunningKernel::read();
-    let is_there = kernel.has_module("ip_set");
-    // The first request would load the module.
-    if !is_there && kernel.loading == Loading::Possible {
-        return Ok(R::default());
-    }
-    match ipset::IpsetEngine::open().and_then(|mut e| read(&mut e)) {
-        Err(e) if is_there => Err(e),
-        // It was unknown whether ipset is built in; the request may show that it is not.
-        read => if_supported(read),
-    }
 }
 
 /// Ownership that covers owned rules and, in built-in chains, the rules that a given plan would have made.
@@ -373,7 +322,7 @@ fn ours_and(named: Named<'_>) -> xtables::Ownership {
 mod tests {
     use super::super::Sandbox;
     use super::*;
-    use crate::config::{Intent, NameFiles, SidecarConfig};
+    use crate::config::{Inbound, Intent};
     use weir_testing::tool::output;
 
     /// A permanent failure in one engine does not prevent a retry in the other.
@@ -415,11 +364,10 @@ mod tests {
         let run = |command: &str| assert_eq!(output(&netns, command), "");
         run("ip link set lo up");
         let sandbox = Sandbox::of(netns.try_clone().unwrap()).unwrap();
-        let config = SidecarConfig {
-            inbound_ports_include: "*".into(),
-            ..SidecarConfig::default()
+        let intent = Intent {
+            inbound: Inbound::All,
+            ..Intent::default()
         };
-        let intent = Intent::parse(&config, &NameFiles::default()).unwrap();
         let compiled = |engine| compile::compile_chosen(&intent, engine);
         let apply = || {
             sandbox
@@ -463,31 +411,5 @@ mod tests {
             assert!(!is_lack(&kernel(errno)), "{errno}");
         }
         assert!(!is_lack(&Error::malformed("list", "tables", "cut short")));
-    }
-
-    /// A kernel of which nothing says that it has ipset.
-    #[test]
-    fn sets_that_cannot_be_read_are_not_absent() {
-        let netns = weir_testing::namespace_or_skip!();
-        let sets = |errno: Errno| {
-            let read = |_: &mut _| Err(Error::kernel("list", "sets", errno as i32));
-            show_sets::<Vec<ipset::Set>>(read)
-        };
-        let run = || {
-            if let Err(e) = weir_testing::container::empty("/sys/module".as_ref()) {
-                println!("skipped: no mounts of its own: {e}");
-                return;
-            }
-            let kernel = RunningKernel::read();
-            if kernel.has_module("ip_set") || kernel.loading == Loading::Possible {
-                println!("skipped: the kernel tells whether it has ipset, or would load it");
-                return;
-            }
-            assert_eq!(sets(Errno::EPROTONOSUPPORT).unwrap(), []);
-            for errno in [Errno::ENOBUFS, Errno::EIO, Errno::EPERM] {
-                sets(errno).unwrap_err();
-            }
-        };
-        netns.run(run).unwrap();
     }
 }

@@ -66,15 +66,16 @@ fn without_ipv6(desired: &Compiled) -> Compiled {
 mod tests {
     use super::*;
     use crate::compile::{Engine, compile};
-    use crate::config::{Intent, NameFiles, SidecarConfig};
+    use crate::config::{Inbound, Intent, texts};
 
     #[test]
     fn what_is_for_ipv6_goes_and_the_rest_stays() {
-        let config: SidecarConfig = serde_json::from_str(
-            r#"{"inbound_interception_mode": "TPROXY", "inbound_ports_include": "*", "enable_ipv6": true}"#,
-        )
-        .unwrap();
-        let intent = Intent::parse(&config, &NameFiles::default()).unwrap();
+        let intent = Intent {
+            mode: texts::tproxy(),
+            inbound: Inbound::All,
+            enable_ipv6: true,
+            ..Intent::default()
+        };
         for engine in [Engine::Nft, Engine::Xtables] {
             let desired = compile(&intent, engine);
             let text = desired.to_string();

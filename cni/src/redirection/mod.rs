@@ -12,14 +12,13 @@
 //! # Owned objects
 //! The nf_tables tables of [`TABLES`] in the family `inet`; the chains of the legacy tables `nat`, `mangle` and `raw` whose names
 //! begin with `ISTIO_`, and the rules that jump to them; the same in tables of `iptables-nft`; rules in built-in chains of
-//! legacy tables that carry weir's tag ([`xtables::Ownership`]); policy rules, local default routes on `lo` and the
+//! legacy tables that carry weir's tag ([`Ownership`](weir_netfilter::xtables::Ownership)); policy rules, local default routes on `lo` and the
 //! address `::6/128` on `lo` that carry weir's protocol number (kernels before 5.18 store none for addresses: there the
 //! address counts as owned). Objects of another kind of redirection ([`Scheme`]), and everything else in the namespace,
 //! are foreign: weir neither changes nor compares them.
 
 mod again;
 mod apply;
-mod authorship;
 mod change;
 mod choice;
 mod engines;
@@ -31,28 +30,25 @@ mod leftovers;
 mod named;
 mod routing;
 mod scheme;
-mod strays;
 mod visit;
 mod write;
 
 pub use change::{Change, Difference};
 pub use choice::{AppliedRedirection, InUse};
+pub use engines::has_legacy_tables;
 pub use failure::Failure;
 pub use families::{has_ipv6, has_ipv6_on_lo};
 pub use fingerprint::{Fingerprint, FingerprintReader, ROUTING_GROUPS};
 pub use routing::RTPROT_WEIR;
 pub(crate) use routing::WEIR;
 pub use scheme::{Desired, Legacy, SIDECAR, Scheme};
-pub use strays::Strays;
 pub use visit::Visit;
 
 use crate::compile::Compiled;
 use named::Named;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
-use weir_netfilter::ipset;
-use weir_netfilter::nft::{self, Ruleset};
-use weir_netfilter::xtables;
+use weir_netfilter::nft;
 use weir_netlink::{Error, Netns, Result};
 
 /// All tables that a redirection may have. Applying a redirection that needs fewer removes the others: an earlier
@@ -141,58 +137,6 @@ impl Sandbox {
         let gone = self.netns.run(|| apply::clean(Named(scheme, of)))??;
         self.note(false);
         Ok(gone)
-    }
-
-    /// Reads all nf_tables objects of the namespace, owned and foreign.
-    ///
-    /// # Errors
-    /// The namespace cannot be read.
-    pub fn show(netns: &Netns) -> Result<Ruleset> {
-        netns.run(|| Ok(nft::NftEngine::open()?.read()?.ruleset))?
-    }
-
-    /// Reads the legacy tables that exist in the namespace; does not create any.
-    ///
-    /// # Errors
-    /// The namespace cannot be read.
-    pub fn show_legacy(netns: &Netns) -> Result<xtables::Ruleset> {
-        netns.run(engines::show_legacy)?
-    }
-
-    /// Reads the legacy tables for output as text (`iptables-save` and `ip6tables-save`); `None` if the namespace has none.
-    /// With many rules this takes less time and memory than [`Sandbox::show_legacy`].
-    ///
-    /// # Errors
-    /// As [`Sandbox::show_legacy`].
-    pub fn list_legacy(netns: &Netns) -> Result<Option<xtables::XtListing>> {
-        netns.run(engines::list_legacy)?
-    }
-
-    /// Reads the sets of ipset in the namespace (`ipset list`); empty if the kernel has no ipset or has not loaded it.
-    /// Does not load the module.
-    ///
-    /// # Errors
-    /// The sets cannot be read.
-    pub fn show_sets(netns: &Netns) -> Result<Vec<ipset::Set>> {
-        let sets = netns.run(|| engines::show_sets(|e| e.list(None)))??;
-        Ok(sets.into_iter().map(|l| l.set).collect())
-    }
-
-    /// Reads the sets as text (`ipset save`), which takes less memory than the entries of a large set.
-    ///
-    /// # Errors
-    /// As [`Sandbox::show_sets`].
-    pub fn show_sets_text(netns: &Netns) -> Result<Vec<u8>> {
-        netns.run(|| engines::show_sets(ipset::IpsetEngine::text))?
-    }
-
-    /// Reads the sets without their entries (`ipset list -terse`).
-    ///
-    /// # Errors
-    /// As [`Sandbox::show_sets`].
-    pub fn show_set_headers(netns: &Netns) -> Result<Vec<ipset::Header>> {
-        let sets = netns.run(|| engines::show_sets(|e| e.headers(None)))??;
-        Ok(sets.into_iter().map(|l| l.set.header).collect())
     }
 }
 

@@ -147,8 +147,9 @@ impl Scheme {
         }
     }
 
-    /// Like [`Scheme::ownership`], without the objects that are identified by their tag.
-    pub(super) fn chains(&self) -> Ownership {
+    /// Returns the ownership of the chains of this kind in legacy tables, without the rules that are identified by their tag.
+    #[must_use]
+    pub fn chains(&self) -> Ownership {
         Ownership {
             prefix: self.legacy.prefix.to_owned(),
             beside: self.legacy.beside,

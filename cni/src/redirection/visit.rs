@@ -232,7 +232,10 @@ impl Visit<'_> {
     }
 
     /// Applies the redirection, as [`Sandbox::apply`].
-    pub(super) fn apply(&self, desired: &Compiled) -> Result<Vec<Change>, Failure> {
+    ///
+    /// # Errors
+    /// As [`Sandbox::apply`].
+    pub fn apply(&self, desired: &Compiled) -> Result<Vec<Change>, Failure> {
         let applied = self.apply_beside(desired, self.found()?)?;
         Ok(applied.changes)
     }
@@ -264,7 +267,7 @@ impl Visit<'_> {
     /// The namespace cannot be read.
     pub fn plan_clean(&self, of: Option<&Compiled>) -> Result<Vec<Change>> {
         let mut changes = engines::plan_clean(Named(self.scheme, of))?;
-        let held = Held::read(self.scheme, &self.routing, &[])?;
+        let held = Held::beside(self.scheme, self.addresses.clone(), &self.routing, &[])?;
         changes.extend(held.ours().iter().map(removal));
         Ok(changes)
     }
@@ -300,14 +303,17 @@ fn changes(desired: &Compiled, held: &Held) -> Result<Vec<Change>> {
 mod tests {
     use super::*;
     use crate::compile::{Engine, compile, compile_chosen};
-    use crate::config::{Intent, NameFiles, SidecarConfig};
+    use crate::config::{Inbound, Intent, texts};
     use weir_testing::tool::output;
 
     fn intent() -> Intent {
-        let config = r#"{"inbound_interception_mode": "TPROXY", "inbound_ports_include": "*",
-            "proxy_uid": "1337", "proxy_gid": "1337"}"#;
-        let config: SidecarConfig = serde_json::from_str(config).unwrap();
-        Intent::parse(&config, &NameFiles::default()).unwrap()
+        Intent {
+            mode: texts::tproxy(),
+            inbound: Inbound::All,
+            proxy_uids: texts::ids("1337"),
+            proxy_gids: texts::ids("1337"),
+            ..Intent::default()
+        }
     }
 
     /// The objects that differ from the chosen form or upstream's.

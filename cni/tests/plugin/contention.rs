@@ -10,13 +10,14 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::json;
 use weir_cni::compile::{Compiled, Engine, Rules, compile};
-use weir_cni::config::{Intent, NameFiles, SidecarConfig};
+use weir_cni::config::NameFiles;
 use weir_cni::redirection::{Sandbox, TABLES, Visit};
 use weir_netfilter::nft::{
     self, L4Proto, NftOp, Ruleset, TableFamily, TableId, Transaction, Verdict,
 };
 use weir_netlink::route::{Address, Routing};
 use weir_netlink::{InForce, Netns};
+use weir_rules::SidecarConfig;
 use weir_testing::Ends;
 
 /// The comment of the other writer's rules in owned tables.
@@ -45,10 +46,7 @@ fn desired(mode: &str, ipv6: bool) -> Compiled {
         "outbound_ip_ranges_include": "*", "enable_ipv6": ipv6, "inbound_interception_mode": mode,
     });
     let config: SidecarConfig = serde_json::from_value(config).unwrap();
-    compile(
-        &Intent::parse(&config, &NameFiles::default()).unwrap(),
-        Engine::Nft,
-    )
+    compile(&config.intent(&NameFiles::default()).unwrap(), Engine::Nft)
 }
 
 fn owned() -> Vec<TableId> {

@@ -2,13 +2,14 @@
 
 use std::process::Command;
 use weir_cni::compile::Engine;
-use weir_cni::config::{Intent, NameFiles, SidecarConfig};
+use weir_cni::config::NameFiles;
 use weir_cni::redirection::{FingerprintReader, RTPROT_WEIR, SIDECAR, Sandbox};
 use weir_netfilter::nft::{NftEngine, Ruleset, Table, TableFamily};
 use weir_netlink::Netns;
 use weir_netlink::route::{
     AddressFamily, LOOPBACK_IFINDEX, PolicyRule, Route, RouteProtocol, Routing,
 };
+use weir_rules::SidecarConfig;
 use weir_testing::{lacks, namespace_or_skip};
 
 const TABLE: u32 = 133;
@@ -153,7 +154,7 @@ fn what_was_applied_has_a_fingerprint_as_long_as_nothing_changes() {
     routing.set_up(LOOPBACK_IFINDEX).unwrap();
     let given = r#"{"inbound_interception_mode": "TPROXY", "inbound_ports_include": "*", "enable_ipv6": true}"#;
     let given: SidecarConfig = serde_json::from_str(given).unwrap();
-    let intent = Intent::parse(&given, &NameFiles::default()).unwrap();
+    let intent = given.intent(&NameFiles::default()).unwrap();
     let changed_by = |arguments: &str| {
         let inside = |visit: &weir_cni::redirection::Visit<'_>| {
             let applied = match visit.apply_intent(&intent, Some(Engine::Nft)) {

@@ -7,10 +7,10 @@ use crate::support::oracle::{Bench, Listing, listed, saved};
 use crate::support::owners::{self, unmapped_owner};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use weir_cni::compile::{Engine, Rules, compile};
-use weir_cni::config::{Intent, NameFiles, SidecarConfig};
-use weir_cni::fill::NodeEnvironment;
-use weir_cni::pod::{PodFacts, Skip, redirect_from};
+use weir_cni::config::{Intent, NameFiles};
+use weir_cni::pod::{NodeEnvironment, PodFacts, Skip, redirect_from};
 use weir_netfilter::{nft, xtables};
+use weir_rules::SidecarConfig;
 
 /// The intent of a pod, if the case has one; derived without a configuration as text.
 fn of_pod(case: &Case) -> Option<Intent> {
@@ -37,7 +37,7 @@ fn intent(case: &Case) -> Intent {
         passwd: file.clone(),
         group: file.clone(),
     };
-    let intent = Intent::parse(&case.config, &names);
+    let intent = case.config.intent(&names);
     std::fs::remove_file(&file).unwrap();
     let intent = intent.unwrap_or_else(|e| panic!("{}: {e}", case.name));
     if let Some(of_pod) = of_pod(case) {
@@ -186,7 +186,7 @@ fn edges(wildcard: &str) -> Intent {
         dns_servers_v6: vec!["::127.0.0.53".into()],
         ..SidecarConfig::default()
     };
-    Intent::parse(&config, &NameFiles::default()).unwrap()
+    config.intent(&NameFiles::default()).unwrap()
 }
 
 #[test]

@@ -5,12 +5,12 @@
 //! once, not with every change.
 
 use super::legacy::CHAIN;
-use weir_cni::of_node::if_supported;
 use weir_netfilter::nft::{
     Chain, NftEngine, NftOp, Rule, Snapshot, Statement, TableFamily, TableId, Transaction,
 };
 use weir_netlink::contention::{Attempts, CONTENTION};
 use weir_netlink::{Error, Result};
+use weir_rules::of_node::if_supported;
 
 /// The tables `nat` of `iptables-nft` and `ip6tables-nft`.
 fn tables() -> [TableId; 2] {

@@ -3,10 +3,11 @@
 use super::{Host, SETS, leftovers, remove_of_iptables_nft, set_name};
 use std::net::IpAddr;
 use std::sync::Arc;
-use weir_cni::of_node::{has_legacy_tables, legacy_tables, sets_among};
+use weir_cni::redirection::has_legacy_tables;
 use weir_netfilter::ipset::{self, Entry, Header, IpsetEngine, SetFamily, SetType};
 use weir_netfilter::xtables;
 use weir_netlink::Result;
+use weir_rules::of_node::{legacy_tables, sets_among};
 
 /// The legacy chain.
 pub(super) const CHAIN: &str = "ISTIO_POSTRT";

@@ -36,10 +36,11 @@ use std::ops::RangeInclusive;
 use std::path::Path;
 use std::sync::Arc;
 use weir_cni::compile::Engine;
-use weir_cni::of_node::{has_legacy_tables, if_supported, sets_among};
+use weir_cni::redirection::has_legacy_tables;
 use weir_netfilter::ipset::IpsetEngine;
 use weir_netfilter::nft::NftEngine;
 use weir_netlink::Result;
+use weir_rules::of_node::{if_supported, sets_among};
 
 /// The sets of addresses, by family.
 pub const SETS: [&str; 2] = ["istio-inpod-probes-v4", "istio-inpod-probes-v6"];

@@ -4,9 +4,9 @@ use super::maps::{BEFORE_MAP, RP_FILTERS_MAP};
 use super::{contents, desired};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use weir_cni::sysctl;
 use weir_netlink::route::Routing;
 use weir_netlink::{Error, Result};
+use weir_rules::sysctl;
 
 /// Keys of stored values: the index of a link for its `rp_filter`, or these for [`desired::switched_off`].
 const SWITCHED_OFF: [u32; 4] = [u32::MAX, u32::MAX - 1, u32::MAX - 2, u32::MAX - 3];

@@ -11,14 +11,14 @@ use super::{Dataplane, Hindrance, Spent, hindrance};
 use std::time::Instant;
 use weir_cni::compile::Engine;
 use weir_cni::config::{InboundMode, Intent};
-use weir_cni::fill::NodeEnvironment;
 use weir_cni::log::count;
 use weir_cni::plugin::{Phase, named_engine};
-use weir_cni::pod::{PodFacts, PodRedirect, redirect_from};
+use weir_cni::pod::{NodeEnvironment, PodFacts, PodRedirect, redirect_from};
 use weir_cni::redirection::{
-    AppliedRedirection, Change, Desired as _, Fingerprint, SIDECAR, Scheme, Strays, Visit,
+    AppliedRedirection, Change, Desired as _, Fingerprint, SIDECAR, Scheme, Visit,
 };
 use weir_core::pods::PodView;
+use weir_rules::{Strays, strays};
 
 /// The sidecar's redirection, for pods that the plugin would redirect.
 #[derive(Debug, Clone, Default)]
@@ -159,7 +159,7 @@ impl Dataplane for Sidecar {
             return Ok(Observed {
                 fingerprint,
                 engine: None,
-                found: Found::Unasked(visit.strays().map_err(text)?),
+                found: Found::Unasked(strays(visit).map_err(text)?),
             });
         };
         let intent = spent.measure(Phase::Decide, || {

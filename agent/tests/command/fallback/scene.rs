@@ -4,10 +4,10 @@ use crate::rights::unmapped;
 use crate::support::{Run, TempFile, config, path, weir};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
-use weir_cni::redirection::Sandbox;
 use weir_demo::{Flow, Lab, Mode, Owner, Place, Protocol, Receiver, Stage};
 use weir_netfilter::ipset::{self, Existing, Header, SetType};
 use weir_netlink::route::{AddressFamily, Routing};
+use weir_rules::show;
 
 /// A lab with a configuration for its pod, before any redirection is installed.
 pub(crate) struct Scene {
@@ -44,8 +44,8 @@ pub(crate) fn scene(mode: Mode) -> Option<Scene> {
 /// Everything in the pod that weir could have changed, as text. The nf_tables part is empty on a kernel without them.
 fn held(lab: &Lab) -> String {
     let pod = lab.netns(Place::Pod);
-    let nft = Sandbox::show(pod).map_or_else(|_| String::new(), |r| r.to_string());
-    let mut legacy = Sandbox::show_legacy(pod).map_or_else(|_| String::new(), |r| r.to_string());
+    let nft = show::nft(pod).map_or_else(|_| String::new(), |r| r.to_string());
+    let mut legacy = show::legacy(pod).map_or_else(|_| String::new(), |r| r.to_string());
     // Reading a legacy table creates it with its built-in chains, so only rules and Istio's chains count.
     legacy = legacy
         .lines()

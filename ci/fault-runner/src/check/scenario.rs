@@ -3,8 +3,9 @@
 use serde_json::json;
 use weir_ambient::{Redirect, Request};
 use weir_cni::compile::{Compiled, Engine, compile};
-use weir_cni::config::{Intent, NameFiles, SidecarConfig};
+use weir_cni::config::NameFiles;
 use weir_cni::redirection::Desired;
+use weir_rules::SidecarConfig;
 
 use crate::check::fault::Other;
 
@@ -219,7 +220,9 @@ fn compiled(mode: Mode, is_other: bool, engine: Engine) -> Result<Compiled, Stri
         return Ok(redirect(&config)?.compile(engine));
     }
     let config = SidecarConfig::from_json(&config, "here").map_err(|e| e.to_string())?;
-    let intent = Intent::parse(&config, &NameFiles::default()).map_err(|e| e.to_string())?;
+    let intent = config
+        .intent(&NameFiles::default())
+        .map_err(|e| e.to_string())?;
     Ok(compile(&intent, engine))
 }
 

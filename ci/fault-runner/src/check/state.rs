@@ -4,14 +4,14 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use ipnet::IpNet;
-use weir_cni::redirection::TABLES;
-use weir_cni::redirection::{RTPROT_WEIR, Sandbox};
+use weir_cni::redirection::{RTPROT_WEIR, TABLES};
 use weir_ebpf::Bpffs;
 use weir_netfilter::nft::{self, Ruleset, TableFamily as NftFamily};
 use weir_netfilter::xtables::{self, XtFamily};
 use weir_netlink::route::{Address, AddressFamily, Route, RouteProtocol, Routing};
 use weir_netlink::{Netns, Result};
 use weir_node_ambient::nft::{HOST_TABLE, PROXY_TABLE};
+use weir_rules::show;
 
 use crate::check::lab::Place;
 use crate::check::listing::{
@@ -83,7 +83,7 @@ impl State {
     }
 
     fn read(netns: &Netns) -> Result<Self> {
-        let sets = Sandbox::show_sets_text(netns)?;
+        let sets = show::sets_text(netns)?;
         netns.run(|| {
             let mut state = Self::default();
             state.read_nft()?;

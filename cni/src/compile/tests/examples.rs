@@ -45,7 +45,7 @@ fn a_pod_with_redirection() {
         ..PodFacts::default()
     };
     let environment =
-        crate::fill::NodeEnvironment::read(&|_| None, "/nonexistent".as_ref()).unwrap();
+        crate::pod::NodeEnvironment::read(&|_| None, "/nonexistent".as_ref()).unwrap();
     let addresses = ["127.0.0.1".parse().unwrap(), "10.244.0.5".parse().unwrap()];
     let redirect = redirect_from(&facts).unwrap();
     let intent = redirect.intent(&environment, &addresses).unwrap();
@@ -56,17 +56,17 @@ fn a_pod_with_redirection() {
 
 fn transparent_dual_stack() -> Intent {
     intent(|c| {
-        c.inbound_interception_mode = "TPROXY".into();
-        c.inbound_ports_include = "8080".into();
-        c.outbound_ip_ranges_include = "*".into();
-        c.outbound_ip_ranges_exclude = "192.168.0.0/16,fd12::/16".into();
-        c.exclude_interfaces = "net1".into();
-        c.dual_stack = true;
+        c.mode = texts::tproxy();
+        c.inbound = texts::inbound("8080");
+        c.outbound_include = texts::destinations("*");
+        c.outbound_exclude = texts::networks("192.168.0.0/16,fd12::/16");
+        c.exclude_interfaces = texts::interfaces("net1");
         c.enable_ipv6 = true;
-        c.redirect_dns = true;
         c.drop_invalid = true;
-        c.dns_servers_v4 = vec!["10.96.0.10".into()];
-        c.dns_servers_v6 = vec!["fd00:10:96::a".into()];
+        c.dns = Dns::Servers {
+            v4: vec!["10.96.0.10".parse().unwrap()],
+            v6: vec!["fd00:10:96::a".parse().unwrap()],
+        };
     })
 }
 
@@ -87,16 +87,14 @@ fn the_same_in_nf_tables() {
 
 fn everything() -> Intent {
     intent(|c| {
-        c.inbound_interception_mode = "REDIRECT".into();
-        c.inbound_ports_include = "*".into();
-        c.inbound_ports_exclude = "15020,15021,15090".into();
-        c.outbound_ip_ranges_include = "10.0.0.0/8,fd00::/8".into();
-        c.reroute_virtual_interfaces = "k6t-a,k6t-b".into();
-        c.exclude_interfaces = "net1".into();
+        c.inbound = texts::inbound("*");
+        c.inbound_ports_exclude = texts::ports("15020,15021,15090");
+        c.outbound_include = texts::destinations("10.0.0.0/8,fd00::/8");
+        c.virtual_interfaces = texts::interfaces("k6t-a,k6t-b");
+        c.exclude_interfaces = texts::interfaces("net1");
         c.enable_ipv6 = true;
-        c.redirect_dns = true;
-        c.capture_all_dns = true;
-        c.owner_groups_include = "2000,2001".into();
+        c.dns = Dns::All;
+        c.owner_groups = texts::groups("2000,2001");
     })
 }
 

@@ -29,12 +29,12 @@ const NAT: &str = "istio-proxy-nat";
 const MANGLE: &str = "istio-proxy-mangle";
 const IPV6: &str = "meta nfproto ipv6 counter return";
 
-fn everything(change: impl FnOnce(&mut SidecarConfig)) -> Intent {
+fn everything(change: impl FnOnce(&mut Intent)) -> Intent {
     intent(|c| {
-        c.inbound_interception_mode = "TPROXY".into();
-        c.inbound_ports_include = "*".into();
-        c.outbound_ip_ranges_include = "*".into();
-        (c.redirect_dns, c.capture_all_dns) = (true, true);
+        c.mode = texts::tproxy();
+        c.inbound = texts::inbound("*");
+        c.outbound_include = texts::destinations("*");
+        c.dns = Dns::All;
         c.drop_invalid = true;
         change(c);
     })
@@ -47,7 +47,7 @@ fn ipv6_that_is_not_programmed_returns_first() {
     for ipv6 in [false, true] {
         let intent = everything(|c| {
             c.enable_ipv6 = ipv6;
-            c.exclude_interfaces = "net1".into();
+            c.exclude_interfaces = texts::interfaces("net1");
         });
         for (table, chain) in bases.into_iter().flatten() {
             let first = listed(&intent, false, table, chain).into_iter().next();
@@ -70,13 +70,13 @@ fn invalid_packets_of_every_protocol_are_dropped() {
 fn a_plus_ends_a_prefix_and_an_asterisk_does_not() {
     let intent = everything(|c| {
         c.enable_ipv6 = true;
-        c.exclude_interfaces = "net+,eth*,lan0".into();
+        c.exclude_interfaces = texts::interfaces("net+,eth*,lan0");
     });
     let of = |named| listed(&intent, named, NAT, "prerouting");
     let rules = |names: [&str; 3]| names.map(|n| format!("iifname \"{n}\" counter return"));
     assert_eq!(of(false), rules(["net*", "eth\\*", "lan0"]));
     assert_eq!(of(true), rules(["net+", "eth*", "lan0"]));
-    let all = everything(|c| c.exclude_interfaces = "+".into());
+    let all = everything(|c| c.exclude_interfaces = texts::interfaces("+"));
     let rules = listed(&all, false, MANGLE, "output");
     assert_eq!(rules[..2], [IPV6, "counter return"]);
 }
@@ -85,8 +85,8 @@ fn a_plus_ends_a_prefix_and_an_asterisk_does_not() {
 #[test]
 fn packets_without_a_socket_are_of_another_owner() {
     let intent = everything(|c| {
-        (c.redirect_dns, c.enable_ipv6) = (false, true);
-        c.owner_groups_include = "2000,3000-3010".into();
+        (c.dns, c.enable_ipv6) = (Dns::Off, true);
+        c.owner_groups = texts::groups("2000,3000-3010");
     });
     let output = listed(&intent, false, NAT, "istio-output");
     assert!(output.iter().all(|rule| !rule.contains("skuid !=")));
@@ -118,8 +118,8 @@ fn packets_without_a_socket_are_of_another_owner() {
 
 fn intent_of_nothing() -> Intent {
     intent(|c| {
-        c.outbound_ip_ranges_include = "127.0.0.0/8".into();
-        c.owner_groups_include.clear();
+        c.outbound_include = texts::destinations("127.0.0.0/8");
+        c.owner_groups = texts::groups("");
     })
 }
 

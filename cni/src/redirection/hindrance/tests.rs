@@ -1,19 +1,19 @@
 use super::*;
 use crate::compile::{compile, compile_chosen};
-use crate::config::{Intent, NameFiles, SidecarConfig};
+use crate::config::{Dns, Intent, texts};
 use nft::{BaseChain, Chain, ChainType, Policy, Redirect, Rule, Table, TableFamily, Verdict};
 
-fn intent(change: impl FnOnce(&mut SidecarConfig)) -> Intent {
-    let mut config = SidecarConfig {
-        inbound_ports_include: "*".into(),
-        outbound_ip_ranges_include: "*".into(),
-        ..SidecarConfig::default()
+fn intent(change: impl FnOnce(&mut Intent)) -> Intent {
+    let mut intent = Intent {
+        inbound: texts::inbound("*"),
+        outbound_include: texts::destinations("*"),
+        ..Intent::default()
     };
-    change(&mut config);
-    Intent::parse(&config, &NameFiles::default()).unwrap()
+    change(&mut intent);
+    intent
 }
 
-fn ours(change: impl FnOnce(&mut SidecarConfig)) -> [Ours; 2] {
+fn ours(change: impl FnOnce(&mut Intent)) -> [Ours; 2] {
     let intent = intent(change);
     [Engine::Nft, Engine::Xtables].map(|engine| Ours::of(&compile_chosen(&intent, engine)))
 }
@@ -28,10 +28,10 @@ fn both_engines_take_packets_at_the_same_places() {
     for of in ours(|_| {}) {
         assert_eq!(places(&of), (nat.to_vec(), false, false), "{of:?}");
     }
-    let all = |c: &mut SidecarConfig| {
-        c.inbound_interception_mode = "TPROXY".into();
-        c.exclude_interfaces = "net1".into();
-        (c.redirect_dns, c.capture_all_dns, c.enable_ipv6) = (true, true, true);
+    let all = |c: &mut Intent| {
+        c.mode = texts::tproxy();
+        c.exclude_interfaces = texts::interfaces("net1");
+        (c.dns, c.enable_ipv6) = (Dns::All, true);
     };
     let transparent = [(Hook::Prerouting, -150), (Hook::Output, -100)];
     for of in ours(all) {
@@ -90,7 +90,7 @@ fn the_order_of_chains_counts() {
 /// The first rule that sets a zone decides: behind our rules for DNS, the default zone does not change anything.
 #[test]
 fn the_default_zone_of_queries_counts_only_before_our_own_zone() {
-    let dns = |c: &mut SidecarConfig| (c.redirect_dns, c.capture_all_dns) = (true, true);
+    let dns = |c: &mut Intent| c.dns = Dns::All;
     let query = || Rule::builder().dport(nft::L4Proto::Udp, CmpOp::Eq, 53..=53);
     for ours in ours(dns) {
         for (zone, priority, expected) in [

@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
-use weir_cni::config::SidecarConfig;
 use weir_cni::pod::Pod;
+use weir_rules::SidecarConfig;
 
 /// `NAME.json` and `NAME.txt`.
 #[derive(Deserialize)]

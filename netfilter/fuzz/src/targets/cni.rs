@@ -3,9 +3,10 @@
 use super::text;
 use serde_json::Value;
 use weir_cni::compile::{Engine, compile};
-use weir_cni::config::{Intent, NameFiles, SidecarConfig};
+use weir_cni::config::NameFiles;
 use weir_cni::pod::{Pod, PodFacts, Skip};
 use weir_cni::protocol::{About, Call, CniArgs, CniError, Edge, Handler, NetConf, PrevResult, run};
+use weir_rules::SidecarConfig;
 use weir_runner::NetworkList;
 
 /// Decodes what a real handler decodes, without entering a network namespace.
@@ -121,7 +122,7 @@ pub(super) fn sidecar(input: &[u8]) {
     let Ok(config) = SidecarConfig::from_json(&text(input), "fuzz") else {
         return;
     };
-    if let Ok(intent) = Intent::parse(&config, &NameFiles::default()) {
+    if let Ok(intent) = config.intent(&NameFiles::default()) {
         for engine in [Engine::Nft, Engine::Xtables] {
             drop(format!("{:?}", compile(&intent, engine)));
         }

@@ -17,10 +17,11 @@ use super::Host;
 use std::net::IpAddr;
 use std::ops::ControlFlow::{self, Break, Continue};
 use weir_cni::compile::Engine;
-use weir_cni::of_node::{has_legacy_tables, if_supported, legacy_tables};
+use weir_cni::redirection::has_legacy_tables;
 use weir_netfilter::nft::NftEngine;
 use weir_netfilter::xtables::XtFamily;
 use weir_netlink::Result;
+use weir_rules::of_node::{if_supported, legacy_tables};
 
 /// Maximum number of comparisons of a rule with packets; beyond that the result is unknown, and nothing is reported.
 const COMPARISONS: usize = 10_000_000;

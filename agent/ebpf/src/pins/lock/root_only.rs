@@ -11,8 +11,8 @@ use std::io::ErrorKind;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use weir_cni::of_node::lock_file;
 use weir_netlink::{Error, Netns, Result};
+use weir_rules::of_node::lock_file;
 
 /// The file, which is in the directory of the lock of the iptables tools: of the node, also in a container that can access that.
 pub(super) fn file() -> PathBuf {

@@ -6,11 +6,11 @@
 //! compiled, not listed: from intents that use every option, each twice with different values. Where the two differ,
 //! the form matches any value; everything else is literal.
 
-use super::TABLES;
-use super::scheme::SIDECAR;
-use crate::compile::{Compiled, Engine, Rules, compile, compile_chosen};
-use crate::config::{Intent, NameFiles, SidecarConfig};
+use crate::SidecarConfig;
 use std::sync::LazyLock;
+use weir_cni::compile::{Compiled, Engine, Rules, compile, compile_chosen};
+use weir_cni::config::{Intent, NameFiles};
+use weir_cni::redirection::{SIDECAR, TABLES};
 use weir_netfilter::nft::{self, Operand, Source, Statement};
 use weir_netfilter::xtables::{self, Match, Not, Target};
 
@@ -19,7 +19,7 @@ static LEGACY: LazyLock<Forms<xtables::ChainKind, xtables::Rule>> =
     LazyLock::new(|| Forms::of(Engine::Xtables));
 
 /// True if this program wrote all owned tables of the ruleset.
-pub(super) fn wrote_tables(found: &nft::Ruleset) -> bool {
+pub(crate) fn wrote_tables(found: &nft::Ruleset) -> bool {
     let is_ours =
         |t: &nft::Table| t.family == nft::TableFamily::Inet && TABLES.contains(&t.name.as_str());
     let mut ours = found.clone();
@@ -35,7 +35,7 @@ pub(super) fn wrote_tables(found: &nft::Ruleset) -> bool {
 
 /// True if this program wrote all chains with the owned prefix. Rules of built-in chains carry a tag and are not
 /// checked.
-pub(super) fn wrote_chains(found: &xtables::Ruleset) -> bool {
+pub(crate) fn wrote_chains(found: &xtables::Ruleset) -> bool {
     LEGACY.make(&Rules::Xtables(found.clone()))
 }
 
@@ -60,7 +60,7 @@ struct Forms<C, R> {
 impl<R: Form> Forms<R::Chain, R> {
     fn of(engine: Engine) -> Self {
         let rules = |config: &SidecarConfig, compile: Compile| {
-            let intent = Intent::parse(config, &NameFiles::default()).ok()?;
+            let intent = config.intent(&NameFiles::default()).ok()?;
             Some(R::chains(&compile(&intent, engine).rules))
         };
         let (mut chains, mut known) = (Vec::new(), Vec::new());
@@ -354,7 +354,7 @@ mod tests {
             for pair in examples() {
                 for compile in COMPILE {
                     let [one, other] = pair.clone().map(|config| {
-                        let intent = Intent::parse(&config, &NameFiles::default()).unwrap();
+                        let intent = config.intent(&NameFiles::default()).unwrap();
                         R::chains(&compile(&intent, engine).rules)
                     });
                     assert_eq!(one.len(), other.len());
@@ -381,7 +381,7 @@ mod tests {
             ..SidecarConfig::default()
         };
         change(&mut config);
-        Intent::parse(&config, &NameFiles::default()).unwrap()
+        config.intent(&NameFiles::default()).unwrap()
     }
 
     fn tproxy(config: &mut SidecarConfig) {

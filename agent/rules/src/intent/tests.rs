@@ -1,16 +1,16 @@
 use super::*;
-use crate::config::{InputError, NameFiles, SidecarConfig};
+use proptest::prelude::*;
+use weir_cni::compile::{Engine, Rules, compile};
+use weir_cni::config::IdRange;
+use weir_netfilter::{nft, xtables};
 
 fn parse(change: impl FnOnce(&mut SidecarConfig)) -> Result<Intent, InputError> {
     let mut config = SidecarConfig::default();
     change(&mut config);
-    Intent::parse(
-        &config,
-        &NameFiles {
-            passwd: "/nonexistent".into(),
-            group: "/nonexistent".into(),
-        },
-    )
+    config.intent(&NameFiles {
+        passwd: "/nonexistent".into(),
+        group: "/nonexistent".into(),
+    })
 }
 
 fn error(change: impl FnOnce(&mut SidecarConfig)) -> String {
@@ -230,4 +230,139 @@ fn excluded_inbound_ports_have_no_effect_beside_included_ones() {
     // An invalid port is an error in every list.
     let wrong = error(|c| c.inbound_ports_exclude = "*,http".into());
     assert!(wrong.contains("\"http\""), "{wrong}");
+}
+
+#[test]
+fn port_elements() {
+    let range = |first, last| Ok(PortRange(first..=last));
+    assert_eq!(port("f", "80"), range(80, 80));
+    assert_eq!(port("f", "0"), range(0, 0));
+    assert_eq!(port("f", "0080"), range(80, 80));
+    assert_eq!(port("f", "1:65535"), range(1, 65535));
+    assert_eq!(port("f", "8000-9000"), range(8000, 9000));
+    for bad in [
+        "*", "http", "65536", "-1", "+1", "2:1", "1:", ":1", "1:2:3", "1,2", "0x50",
+    ] {
+        let error = port("inbound_ports_exclude", bad).unwrap_err();
+        assert_eq!(error.value.as_deref(), Some(bad));
+        assert!(
+            error.to_string().contains("inbound_ports_exclude"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
+fn listeners_need_a_port() {
+    assert_eq!(listen_port("f", "15001"), Ok(15001));
+    for bad in ["", "0", "*", "1:2", "65536"] {
+        assert!(listen_port("f", bad).is_err(), "{bad:?}");
+    }
+}
+
+fn xtables_of(intent: &Intent) -> xtables::Ruleset {
+    match compile(intent, Engine::Xtables).rules {
+        Rules::Xtables(ruleset) => ruleset,
+        Rules::Nft(_) => panic!("asked for xtables"),
+    }
+}
+
+fn nft_of(intent: &Intent) -> nft::Ruleset {
+    match compile(intent, Engine::Nft).rules {
+        Rules::Nft(ruleset) => ruleset,
+        Rules::Xtables(_) => panic!("asked for nft"),
+    }
+}
+
+/// Text of a list, often a valid one.
+fn list(element: &'static str) -> impl Strategy<Value = String> {
+    prop_oneof![
+        Just(String::new()),
+        Just("*".to_owned()),
+        prop::collection::vec(element, 0..6).prop_map(|v| v.join(",")),
+        ".{0,20}",
+    ]
+}
+
+prop_compose! {
+    fn config()(
+        ports in prop::collection::vec(list("[0-9]{1,5}|[0-9]{1,4}[:-][0-9]{1,5}| 80 |"), 4),
+        nets in prop::collection::vec(list("10\\.0\\.0\\.0/8|fd00::/16|127\\.0\\.0\\.1/32|::1/128"), 2),
+        ids in prop::collection::vec(list("[0-9]{1,9}|[0-9]{1,3}-[0-9]{3,4}"), 4),
+        names in prop::collection::vec(list("eth[0-9+*]|net1| k6t-a "), 2),
+        mode in "TPROXY|REDIRECT|",
+        mark in "[0-9]{1,4}|0x539|x",
+        switches in prop::array::uniform5(any::<bool>()),
+        servers in prop::collection::vec("10\\.96\\.0\\.[0-9]", 0..3),
+    ) -> SidecarConfig {
+        let [redirect_dns, capture_all_dns, drop_invalid, enable_ipv6, dual_stack] = switches;
+        SidecarConfig {
+            inbound_ports_include: ports[0].clone(),
+            inbound_ports_exclude: ports[1].clone(),
+            outbound_ports_include: ports[2].clone(),
+            outbound_ports_exclude: ports[3].clone(),
+            outbound_ip_ranges_include: nets[0].clone(),
+            outbound_ip_ranges_exclude: nets[1].clone(),
+            proxy_uid: ids[0].clone(),
+            proxy_gid: ids[1].clone(),
+            owner_groups_include: ids[2].clone(),
+            owner_groups_exclude: ids[3].clone(),
+            exclude_interfaces: names[0].clone(),
+            reroute_virtual_interfaces: names[1].clone(),
+            inbound_interception_mode: mode,
+            inbound_tproxy_mark: mark,
+            dns_servers_v4: servers,
+            redirect_dns, capture_all_dns, drop_invalid, enable_ipv6, dual_stack,
+            ..SidecarConfig::default()
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn nothing_panics_and_every_jump_arrives(config in config()) {
+        if let Ok(intent) = config.intent(&NameFiles::default()) {
+            let _ = config.validate();
+            let legacy = xtables_of(&intent);
+            prop_assert!(legacy.to_string().len() > 100);
+            for table in &legacy.tables {
+                for rule in table.chains.iter().flat_map(|c| &c.rules) {
+                    if let Some(chain) = rule.target.as_ref().and_then(|t| t.chain()) {
+                        prop_assert!(table.chain(chain).is_some(), "{} {}", table.name, chain);
+                    }
+                }
+            }
+            for table in &nft_of(&intent).tables {
+                for rule in table.chains.iter().flat_map(|c| &c.rules) {
+                    for statement in &rule.statements {
+                        if let nft::Statement::Verdict(nft::Verdict::Jump(chain)) = statement {
+                            prop_assert!(table.chain(chain).is_some(), "{} {}", table.name, chain);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn lists_keep_order_and_duplicates(ports in prop::collection::vec(any::<u16>(), 0..30)) {
+        let list: Vec<_> = ports.iter().map(|p| format!(" {p} ,")).collect();
+        let intent = parse(|c| c.outbound_ports_include = list.concat()).unwrap();
+        let got: Vec<_> = intent.outbound_ports_include.iter().map(|p| *p.0.start()).collect();
+        prop_assert_eq!(got, ports);
+    }
+
+    #[test]
+    fn an_array_is_no_configuration(items in prop::collection::vec(any::<u16>(), 0..40)) {
+        let text = serde_json::to_string(&items).unwrap();
+        prop_assert!(SidecarConfig::from_json(&text, "-").is_err());
+    }
+
+    #[test]
+    fn configurations_of_any_text_never_panic(text in ".{0,200}") {
+        let _ = SidecarConfig::from_json(&text, "test");
+        let _ = weir_cni::pod::Pod::from_manifest(&text, "test");
+        let _ = crate::duration::parse(&text);
+        let _ = text::cidr(&text);
+    }
 }

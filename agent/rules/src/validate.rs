@@ -1,20 +1,23 @@
 //! Checks that apply to a command's configuration only, not to a pod's.
 
-use super::{InputError, SidecarConfig, text};
+use crate::SidecarConfig;
 use ipnet::IpNet;
+use weir_cni::config::{InputError, text};
 
 /// Maximum number of groups in `owner_groups_include`.
 const MAX_OWNER_GROUPS: usize = 64;
 
-/// Checks the configuration given to the command. Does not check the interception mode: every value except `TPROXY`
-/// means redirection.
-///
-/// # Errors
-/// The first of these: more than 64 groups, an unknown variant of xtables, an invalid loopback network.
-pub fn validate(config: &SidecarConfig) -> Result<(), InputError> {
-    owner_groups(&config.owner_groups_include)?;
-    forced_variant(&config.force_iptables_binary)?;
-    loopback(&config.host_ipv4_loopback_cidr)
+impl SidecarConfig {
+    /// Checks the configuration given to the command. Does not check the interception mode: every value except `TPROXY`
+    /// means redirection.
+    ///
+    /// # Errors
+    /// The first of these: more than 64 groups, an unknown variant of xtables, an invalid loopback network.
+    pub fn validate(&self) -> Result<(), InputError> {
+        owner_groups(&self.owner_groups_include)?;
+        forced_variant(&self.force_iptables_binary)?;
+        loopback(&self.host_ipv4_loopback_cidr)
+    }
 }
 
 fn owner_groups(include: &str) -> Result<(), InputError> {
@@ -64,7 +67,7 @@ mod tests {
     fn check(change: impl FnOnce(&mut SidecarConfig)) -> Result<(), String> {
         let mut config = SidecarConfig::default();
         change(&mut config);
-        validate(&config).map_err(|e| e.to_string())
+        config.validate().map_err(|e| e.to_string())
     }
 
     #[test]

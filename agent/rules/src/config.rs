@@ -1,9 +1,11 @@
 //! The configuration as text, as it was given.
 
-use super::{InputError, text};
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
+use crate::duration;
+use serde::{Deserialize, Deserializer, de::Error as _};
 use std::net::IpAddr;
+use std::path::Path;
 use std::time::Duration;
+use weir_cni::config::{InputError, lookup_name, quoted, said};
 
 /// Declares the settings: each field with its type and its default.
 macro_rules! settings {
@@ -26,7 +28,7 @@ macro_rules! settings {
 settings! {
     /// All settings of a sidecar's redirection. Lists are comma-separated text; a field that is not given has its
     /// default.
-    #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+    #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
     #[serde(default, deny_unknown_fields)]
     pub struct SidecarConfig {
         /// Port of the proxy's outbound listener.
@@ -68,7 +70,7 @@ settings! {
         /// Port that the probe connects to.
         pub iptables_probe_port: u16 = 15002,
         /// Time limit of the probe; in JSON text such as `5s`.
-        #[serde(serialize_with = "write_duration", deserialize_with = "read_duration")]
+        #[serde(deserialize_with = "read_duration")]
         pub probe_timeout: Duration = Duration::from_secs(5),
         /// Change nothing in the kernel.
         pub dry_run: bool = false,
@@ -82,11 +84,11 @@ settings! {
         pub drop_invalid: bool = false,
         /// Redirect DNS to any server instead of only to the configured ones.
         pub capture_all_dns: bool = false,
-        /// Program IPv6 as well; set when the configuration is filled.
+        /// Program IPv6 as well; upstream's installer sets it if the pod has IPv6.
         pub enable_ipv6: bool = false,
-        /// IPv4 name servers; set when the configuration is filled.
+        /// IPv4 name servers, which upstream's installer finds.
         pub dns_servers_v4: Vec<String> = Vec::new(),
-        /// IPv6 name servers; set when the configuration is filled.
+        /// IPv6 name servers, which upstream's installer finds.
         pub dns_servers_v6: Vec<String> = Vec::new(),
         /// Path of the network namespace; names the lock file and the user namespace.
         pub network_namespace: String = String::new(),
@@ -94,9 +96,9 @@ settings! {
         pub host_filesystem_pod_network: bool = false,
         /// Dual stack: both families are redirected.
         pub dual_stack: bool = false,
-        /// The first usable address; set when the configuration is filled. In JSON empty text when there is
+        /// The first usable address of the pod, which upstream's installer finds. In JSON empty text when there is
         /// none.
-        #[serde(serialize_with = "write_address", deserialize_with = "read_address")]
+        #[serde(deserialize_with = "read_address")]
         pub host_ip: Option<IpAddr> = None,
         /// The IPv4 addresses that count as loopback.
         pub host_ipv4_loopback_cidr: String = "127.0.0.1/32".to_owned(),
@@ -113,43 +115,55 @@ settings! {
     }
 }
 
+/// The default user and group id of the proxy.
+const DEFAULT_PROXY_ID: u32 = 1337;
+
 impl SidecarConfig {
     /// Parses a JSON object with these field names. `source_name` names the source in errors.
     ///
     /// # Errors
     /// The text is not JSON, a field is unknown (it is named) or has the wrong type.
     pub fn from_json(json: &str, source_name: &str) -> Result<Self, InputError> {
-        crate::json::from_str(json).map_err(|e| {
+        weir_cni::json::from_str(json).map_err(|e| {
             let accepted =
                 "one JSON object; ports, marks and lists are strings, switches are booleans";
             InputError::whole(
                 source_name,
-                format!("is not a configuration: {}", super::said(&e)),
+                format!("is not a configuration: {}", said(&e)),
                 accepted,
             )
         })
     }
-}
 
-fn write_duration<S: Serializer>(value: &Duration, s: S) -> Result<S::Ok, S::Error> {
-    s.serialize_str(&text::duration_text(*value))
+    /// Sets the proxy's ids if none are given: the user named by `ENVOY_USER`, and the group with the same number.
+    ///
+    /// # Errors
+    /// `passwd(5)` cannot be read.
+    pub fn fill_proxy_ids(
+        &mut self,
+        env: &dyn Fn(&str) -> Option<String>,
+        passwd: &Path,
+    ) -> Result<(), InputError> {
+        if self.proxy_uid.is_empty() {
+            let user = env("ENVOY_USER").unwrap_or_else(|| "istio-proxy".to_owned());
+            let uid = lookup_name(passwd, &user)?;
+            self.proxy_uid = uid.unwrap_or(DEFAULT_PROXY_ID).to_string();
+        }
+        if self.proxy_gid.is_empty() {
+            self.proxy_gid.clone_from(&self.proxy_uid);
+        }
+        Ok(())
+    }
 }
 
 fn read_duration<'de, D: Deserializer<'de>>(d: D) -> Result<Duration, D::Error> {
     let value = String::deserialize(d)?;
-    text::duration(&value).ok_or_else(|| {
+    duration::parse(&value).ok_or_else(|| {
         D::Error::custom(format!(
             "{} is not a duration, such as \"5s\" or \"500ms\"",
-            super::quoted(&value)
+            quoted(&value)
         ))
     })
-}
-
-fn write_address<S: Serializer>(value: &Option<IpAddr>, s: S) -> Result<S::Ok, S::Error> {
-    match value {
-        Some(addr) => s.collect_str(addr),
-        None => s.serialize_str(""),
-    }
 }
 
 fn read_address<'de, D: Deserializer<'de>>(d: D) -> Result<Option<IpAddr>, D::Error> {
@@ -157,7 +171,7 @@ fn read_address<'de, D: Deserializer<'de>>(d: D) -> Result<Option<IpAddr>, D::Er
     if value.is_empty() {
         return Ok(None);
     }
-    let error = |_| D::Error::custom(format!("{} is not an IP address", super::quoted(&value)));
+    let error = |_| D::Error::custom(format!("{} is not an IP address", quoted(&value)));
     value.parse().map(Some).map_err(error)
 }
 
@@ -169,17 +183,6 @@ mod tests {
     fn an_empty_object_is_the_default() {
         let config = SidecarConfig::from_json("{}", "test").unwrap();
         assert_eq!(config, SidecarConfig::default());
-    }
-
-    #[test]
-    fn written_and_read_back() {
-        let config = SidecarConfig {
-            probe_timeout: Duration::from_millis(1500),
-            host_ip: Some("fd00::1".parse().unwrap()),
-            ..SidecarConfig::default()
-        };
-        let json = serde_json::to_string(&config).unwrap();
-        assert_eq!(SidecarConfig::from_json(&json, "test").unwrap(), config);
     }
 
     #[test]
@@ -200,5 +203,34 @@ mod tests {
                 "{error}"
             );
         }
+    }
+
+    #[test]
+    fn proxy_ids() {
+        let dir = weir_testing::TempDir::new();
+        let passwd = dir.path().join("passwd");
+        let users = "root:x:0:0::/:\nistio-proxy:x:1500:1501::/:\nme:x:8:9::/:\n";
+        std::fs::write(&passwd, users).unwrap();
+        let ids = |uid: &str, gid: &str, user: Option<&str>, known: bool| {
+            let mut config = SidecarConfig {
+                proxy_uid: uid.into(),
+                proxy_gid: gid.into(),
+                ..SidecarConfig::default()
+            };
+            let env = |name: &str| user.filter(|_| name == "ENVOY_USER").map(str::to_owned);
+            let passwd = match known {
+                true => passwd.clone(),
+                false => dir.path().join("none"),
+            };
+            config.fill_proxy_ids(&env, &passwd).unwrap();
+            format!("{} {}", config.proxy_uid, config.proxy_gid)
+        };
+        assert_eq!(ids("", "", None, true), "1500 1500");
+        assert_eq!(ids("", "", Some("me"), true), "8 8");
+        assert_eq!(ids("", "", Some("nobody-knows"), true), "1337 1337");
+        assert_eq!(ids("", "", None, false), "1337 1337");
+        assert_eq!(ids("3,4", "", None, true), "3,4 3,4");
+        assert_eq!(ids("3,4", "1,2", None, true), "3,4 1,2");
+        assert_eq!(ids("", "5", None, true), "1500 5");
     }
 }

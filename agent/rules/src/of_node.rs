@@ -1,4 +1,5 @@
-//! Access from a container to its node, through the root directory of the node's first process.
+//! Access from a container to its node, through the root directory of the node's first process; and what of netfilter the
+//! kernel has.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -6,7 +7,7 @@ use std::time::Duration;
 use weir_netfilter::ipset::IpsetEngine;
 use weir_netfilter::probe::{Loading, RunningKernel};
 use weir_netfilter::xtables::{Writers, XtEngine};
-use weir_netlink::{Error, Result};
+use weir_netlink::Result;
 
 /// Root directory of the node's first process, for a container with the node's procfs at `/host/proc`, as the manifests of
 /// Istio and ours mount it, and for one whose `/proc` is the node's.
@@ -48,37 +49,32 @@ fn may_be_dir(path: &Path) -> bool {
     }
 }
 
-/// True if the network namespace of the calling thread has legacy tables (`/proc/net/ip_tables_names` and that of IPv6).
+/// Returns which of these sets of ipset exist in the network namespace of the calling thread, see [`read_sets`].
 ///
 /// # Errors
-/// An existing list cannot be read.
-pub fn has_legacy_tables() -> Result<bool> {
-    for family in ["ip", "ip6"] {
-        let file = format!("/proc/thread-self/net/{family}_tables_names");
-        match std::fs::read(&file) {
-            Ok(names) if names.is_empty() => {}
-            Ok(_) => return Ok(true),
-            Err(e) if e.kind() == ErrorKind::NotFound => {}
-            Err(e) => return Err(Error::io("read", file, &e)),
-        }
-    }
-    Ok(false)
-}
-
-/// Returns which of these sets of ipset exist in the network namespace of the calling thread. The first request would load
-/// the module: if it is not loaded, there are no sets, and no request is sent.
-///
-/// # Errors
-/// The sets cannot be listed. A kernel without ipset is not an error.
+/// The sets cannot be listed.
 pub fn sets_among(names: &[&str]) -> Result<Vec<String>> {
-    let kernel = RunningKernel::read();
-    if !kernel.has_module("ip_set") && kernel.loading == Loading::Possible {
-        return Ok(Vec::new());
-    }
-    let found = IpsetEngine::open().and_then(|mut engine| engine.names());
-    let mut found = if_supported(found)?;
+    let mut found = read_sets(IpsetEngine::names)?;
     found.retain(|name| names.contains(&name.as_str()));
     Ok(found)
+}
+
+/// Reads the sets of ipset in the network namespace of the calling thread with `read`. Returns the default if there are
+/// none because the kernel has no ipset or has not loaded it: the first request would load the module, so none is sent.
+///
+/// # Errors
+/// The sets cannot be read.
+pub fn read_sets<R: Default>(read: impl FnOnce(&mut IpsetEngine) -> Result<R>) -> Result<R> {
+    let kernel = RunningKernel::read();
+    let is_there = kernel.has_module("ip_set");
+    if !is_there && kernel.loading == Loading::Possible {
+        return Ok(R::default());
+    }
+    match IpsetEngine::open().and_then(|mut e| read(&mut e)) {
+        Err(e) if is_there => Err(e),
+        // It was unknown whether ipset is built in; the request may show that it is not.
+        read => if_supported(read),
+    }
 }
 
 /// Returns the default if the kernel does not support a feature: then it holds no objects of it. After any other error the
@@ -96,6 +92,9 @@ pub fn if_supported<T: Default>(read: Result<T>) -> Result<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nix::errno::Errno;
+    use weir_netfilter::ipset::Set;
+    use weir_netlink::Error;
 
     #[test]
     fn a_directory_that_cannot_be_looked_at_is_not_passed_over() {
@@ -112,5 +111,31 @@ mod tests {
         ] {
             assert_eq!(may_be_dir(&at(name)), may_be, "{name}");
         }
+    }
+
+    /// A kernel of which nothing says that it has ipset.
+    #[test]
+    fn sets_that_cannot_be_read_are_not_absent() {
+        let netns = weir_testing::namespace_or_skip!();
+        let sets = |errno: Errno| {
+            let read = |_: &mut _| Err(Error::kernel("list", "sets", errno as i32));
+            read_sets::<Vec<Set>>(read)
+        };
+        let run = || {
+            if let Err(e) = weir_testing::container::empty("/sys/module".as_ref()) {
+                println!("skipped: no mounts of its own: {e}");
+                return;
+            }
+            let kernel = RunningKernel::read();
+            if kernel.has_module("ip_set") || kernel.loading == Loading::Possible {
+                println!("skipped: the kernel tells whether it has ipset, or would load it");
+                return;
+            }
+            assert_eq!(sets(Errno::EPROTONOSUPPORT).unwrap(), []);
+            for errno in [Errno::ENOBUFS, Errno::EIO, Errno::EPERM] {
+                sets(errno).unwrap_err();
+            }
+        };
+        netns.run(run).unwrap();
     }
 }

@@ -1,8 +1,8 @@
 //! Switches of upstream's installer that select its mode of operation: the engine they select, and notes on modes that
 //! weir does not have.
 
-use super::SidecarConfig;
-use crate::compile::Engine;
+use crate::SidecarConfig;
+use weir_cni::compile::Engine;
 
 impl SidecarConfig {
     /// Returns the engine that `native_nftables` or `force_iptables_binary` selects; `None` if neither does.
