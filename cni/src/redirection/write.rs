@@ -61,35 +61,37 @@ impl<'a> Writer<'a> {
     /// # Errors
     /// [`Error::in_force`] states what is known about the rules.
     pub(super) fn write(&mut self) -> Result<AppliedRedirection> {
-        match &mut self.engine {
+        let scheme = self.desired.scheme();
+        let routing = self.desired.routing.clone();
+        let written = match &mut self.engine {
             Engine::Nft(engine, rules) => {
-                let applied = engine.apply(rules, &self.desired.scheme().owned())?;
-                self.replaces |= applied.ops.is_empty();
+                let applied = engine.apply(rules, &scheme.owned())?;
                 self.tables = applied.tables;
-                Ok(AppliedRedirection {
+                AppliedRedirection {
                     engine: compile::Engine::Nft,
                     changes: applied.ops.into_iter().map(Change::Rules).collect(),
                     kept: applied.kept.into_iter().map(Change::Kept).collect(),
                     read_back: applied.read_back,
                     lock_wait: None,
                     generation: Some(applied.generation),
-                    routing: self.desired.routing.clone(),
-                })
+                    routing,
+                }
             }
             Engine::Xtables(engine, rules) => {
-                let applied = engine.apply(rules, &self.desired.scheme().ownership())?;
-                self.replaces |= applied.ops.is_empty();
-                Ok(AppliedRedirection {
+                let applied = engine.apply(rules, &scheme.ownership())?;
+                AppliedRedirection {
                     engine: compile::Engine::Xtables,
                     changes: applied.ops.into_iter().map(Change::legacy).collect(),
                     kept: Vec::new(),
                     read_back: applied.read_back,
                     lock_wait: applied.lock_wait,
                     generation: None,
-                    routing: self.desired.routing.clone(),
-                })
+                    routing,
+                }
             }
-        }
+        };
+        self.replaces |= written.changes.is_empty();
+        Ok(written)
     }
 
     /// After a failure: removes the new rules if there were no owned rules before. Older owned rules are not
@@ -121,20 +123,18 @@ impl<'a> Writer<'a> {
     /// True if the kernel holds exactly these rules; with `beside` the same chains may hold additional ones.
     fn holds(&self, beside: bool) -> Result<bool> {
         let scheme = self.desired.scheme();
-        match &self.desired.rules {
+        Ok(match &self.desired.rules {
             Rules::Nft(rules) => {
                 let is_more = |op: &_| beside && matches!(op, nft::NftOp::DeleteRule(..));
-                let drift =
-                    nft::NftEngine::open().and_then(|mut e| e.drift(rules, &scheme.owned()));
-                drift.map(|drift| drift.ops.iter().all(is_more))
+                let drift = nft::NftEngine::open()?.drift(rules, &scheme.owned())?;
+                drift.ops.iter().all(is_more)
             }
             Rules::Xtables(rules) => {
                 let is_more = |op: &_| beside && matches!(op, xtables::XtOp::DeleteRule(..));
-                let ours = scheme.ownership();
-                let drift = xtables::XtEngine::open().and_then(|mut e| e.drift(rules, &ours));
-                drift.map(|drift| drift.ops.iter().all(is_more))
+                let drift = xtables::XtEngine::open()?.drift(rules, &scheme.ownership())?;
+                drift.ops.iter().all(is_more)
             }
-        }
+        })
     }
 
     /// True if the other engine, or a table that iptables-nft uses, may have held owned rules before.
