@@ -128,6 +128,14 @@ impl Runner {
         Error::all(self.del_each(all.iter().rev()))
     }
 
+    /// GC of the default network alone, see [`Runner::gc`].
+    ///
+    /// # Errors
+    /// All errors.
+    pub fn gc_pods(&self, networks: &PodNetworks, valid: &[Attachment]) -> Result<()> {
+        self.gc(&networks.default, valid)
+    }
+
     fn del_each<'a>(
         &self,
         attachments: impl Iterator<Item = &'a (&'a NetworkList, Attachment)>,

@@ -163,7 +163,7 @@ impl Cluster {
 
     /// Lets `strace` record how the plugin enters namespaces and dumps addresses. `false`, with the reason printed,
     /// where it cannot be used.
-    pub(crate) fn trace_plugin(&self) -> bool {
+    fn trace_plugin(&self) -> bool {
         let options = "-f -qq -s 64 -e trace=setns,sendto,sendmsg -e signal=none";
         let strace = format!("strace {options} -o {}", self.dir.file("trace").display());
         let works = Command::new("sh")
@@ -183,9 +183,28 @@ impl Cluster {
         true
     }
 
-    /// The record of `strace` for the last call.
-    pub(crate) fn traced(&self) -> String {
-        self.dir.read("trace")
+    /// Reading, planning, writing and comparing take one visit: one thread enters the namespace, and dumps addresses once;
+    /// ADD this often.
+    pub(crate) fn visits_once(&self, networks: &PodNetworks, dumps: usize) {
+        if !self.trace_plugin() {
+            return;
+        }
+        let (runner, attachment) = (self.runner(), self.attachment());
+        for (call, dumps) in [("ADD", dumps), ("CHECK", 1)] {
+            match call {
+                "ADD" => drop(runner.add_pod(networks, &attachment).unwrap()),
+                _ => runner.check_pod(networks, &attachment).unwrap(),
+            }
+            let calls = self.dir.read("trace");
+            let count = |words: &[&str]| {
+                let has = |line: &&str| words.iter().any(|word| line.contains(word));
+                calls.lines().filter(has).count()
+            };
+            assert_eq!(count(&["setns("]), 1, "{call}: {calls}");
+            // strace prints the number if it cannot determine the protocol of the socket, which is in another namespace.
+            let found = count(&["RTM_GETADDR", "nlmsg_type=0x16 "]);
+            assert_eq!(found, dumps, "{call}: {calls}");
+        }
     }
 
     /// A line of the plugin's log.

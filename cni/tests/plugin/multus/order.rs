@@ -174,3 +174,24 @@ fn del_goes_on_after_a_failure() {
     runner.del_pod(&networks, &pod()).unwrap();
     assert_eq!(bench.kept_results(), 0);
 }
+
+/// The runtime calls Multus, which passes GC to no selected network: their attachments stay until DEL.
+#[test]
+fn gc_leaves_out_selected_networks() {
+    let bench = Bench::new();
+    for name in ["main", "lan"] {
+        let conf = json!({"cniVersion": "1.1.0", "name": name, "type": name});
+        bench.0.write(&format!("{name}.conf"), &conf.to_string());
+    }
+    let (runner, networks) = (bench.runner(), bench.networks("lan,mesh").unwrap());
+    runner.add_pod(&networks, &pod()).unwrap();
+    bench.calls();
+    runner.gc_pods(&networks, &[pod()]).unwrap();
+    assert_eq!(bench.calls(), ["GC main"]);
+    assert_eq!(bench.kept_results(), 3);
+    runner.gc_pods(&networks, &[]).unwrap();
+    assert_eq!(bench.calls(), ["DEL main eth0", "GC main"]);
+    assert_eq!(bench.kept_results(), 2);
+    runner.del_pod(&networks, &pod()).unwrap();
+    assert_eq!(bench.kept_results(), 0);
+}

@@ -2,15 +2,24 @@
 
 use super::cluster::{Cluster, cluster};
 use serde_json::json;
-use weir_runner::{Attachment, PodNetworks};
+use weir_runner::{Attachment, Error, PodNetworks};
 
 const MAIN: [&str; 2] = ["10.244.0.5", "10.244.0.1"];
 const LAN: [&str; 2] = ["192.168.7.5", "192.168.7.1"];
 
 /// A pod that selects these networks, with the plugin's file in OpenShift's directory.
 fn pod(annotation: &str) -> Option<(Cluster, PodNetworks)> {
+    pod_of_version(annotation, None)
+}
+
+/// Like [`pod`], with another version in the plugin's file.
+fn pod_of_version(annotation: &str, version: Option<&str>) -> Option<(Cluster, PodNetworks)> {
     let cluster = cluster(json!({}), MAIN, LAN)?;
-    cluster.write_conf("istio-cni.conf", &cluster.entry());
+    let mut entry = cluster.entry();
+    if let Some(version) = version {
+        entry["cniVersion"] = version.into();
+    }
+    cluster.write_conf("istio-cni.conf", &entry);
     let networks = cluster.networks(json!([{"type": "main"}]), Some(annotation));
     Some((cluster, networks))
 }
@@ -123,4 +132,63 @@ fn an_ipv6_pod_beside_an_ipv4_interface() {
         rules.contains("ip6 saddr ::6"),
         "the proxy's connections to the application would be captured again: {rules}"
     );
+}
+
+/// The result of ADD, without interfaces and addresses, is the `prevResult` of CHECK.
+#[test]
+fn check_compares_the_rules() {
+    for version in ["0.4.0", "1.0.0", "1.1.0"] {
+        let Some((cluster, networks)) = pod_of_version("lan,istio-cni", Some(version)) else {
+            return;
+        };
+        let (runner, attachment) = (cluster.runner(), cluster.attachment());
+        runner.add_pod(&networks, &attachment).unwrap();
+        cluster.calls();
+        runner.check_pod(&networks, &attachment).unwrap();
+        let calls = ["CHECK main eth0", "CHECK lan net1", "CHECK istio-cni net2"];
+        assert_eq!(cluster.calls(), calls, "{version}");
+        cluster.nft("delete table inet istio-proxy-nat");
+        let error = runner.check_pod(&networks, &attachment).unwrap_err();
+        let error = error.to_string();
+        assert!(error.contains("is not in sync"), "{version}: {error}");
+        assert!(error.contains("istio-proxy-nat"), "{version}: {error}");
+    }
+}
+
+/// The agent writes version 0.3.1, as upstream does, and CHECK exists since 0.4.0.
+#[test]
+fn a_version_without_check_is_told() {
+    let Some((cluster, networks)) = pod("istio-cni") else {
+        return;
+    };
+    let (runner, attachment) = (cluster.runner(), cluster.attachment());
+    runner.add_pod(&networks, &attachment).unwrap();
+    let error = runner.check_pod(&networks, &attachment).unwrap_err();
+    assert!(matches!(error, Error::NotPossible(_)), "{error}");
+    assert!(error.to_string().contains("0.4.0"), "{error}");
+}
+
+/// GC of the runtime reaches the default network only, even if the pod is not among the valid attachments.
+#[test]
+fn gc_leaves_the_redirection() {
+    let Some((cluster, networks)) = pod_of_version("lan,istio-cni", Some("1.1.0")) else {
+        return;
+    };
+    let (runner, attachment) = (cluster.runner(), cluster.attachment());
+    runner.add_pod(&networks, &attachment).unwrap();
+    let rules = || cluster.nft("--stateless list ruleset");
+    let before = rules();
+    cluster.calls();
+    runner.gc_pods(&networks, &[]).unwrap();
+    assert_eq!(cluster.calls(), ["DEL main eth0"]);
+    assert_eq!(rules(), before);
+    assert!(cluster.captures(&cluster.lan));
+}
+
+#[test]
+fn the_namespace_is_entered_once() {
+    let Some((cluster, networks)) = pod_of_version("istio-cni", Some("1.0.0")) else {
+        return;
+    };
+    cluster.visits_once(&networks, 1);
 }
