@@ -6,7 +6,7 @@ use ipnet::IpNet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use weir_cni::compile::{Compiled, Engine, RoutingItem, Rules};
 use weir_cni::config::{InputError, InterfaceName};
-use weir_cni::redirection::{Change, Desired, Failure, Legacy, Sandbox, Scheme};
+use weir_cni::redirection::{Change, Desired, Failure, Legacy, Scheme, Visit};
 use weir_netfilter::nft::Ruleset;
 use weir_netfilter::xtables::OwnerChains;
 use weir_netlink::route::AddressFamily;
@@ -132,21 +132,18 @@ impl Redirect {
 
     /// Removes netfilter rules from a namespace in which another engine captures; the routing stays, because that engine
     /// needs it, too. Without such rules, netfilter is not used at all: the kernel may not have it. Returns the changes, or
-    /// with `dry_run` the changes that would be made.
+    /// with `dry_run` the changes that would be made. The visit is one for [`AMBIENT`].
     ///
     /// # Errors
     /// Some rules may still be in force.
-    pub fn remove_rules(&self, sandbox: &Sandbox, dry_run: bool) -> Result<Vec<Change>, Failure> {
-        if sandbox
-            .visit_for(&AMBIENT, |visit| visit.engine_in_use())??
-            .is_none()
-        {
+    pub fn remove_rules(&self, visit: &Visit<'_>, dry_run: bool) -> Result<Vec<Change>, Failure> {
+        if visit.engine_in_use()?.is_none() {
             return Ok(Vec::new());
         }
         let without = self.compile_without_rules();
         match dry_run {
-            true => Ok(sandbox.visit_for(&AMBIENT, |visit| visit.plan(&without))??),
-            false => sandbox.apply(&without),
+            true => Ok(visit.plan(&without)?),
+            false => visit.apply(&without),
         }
     }
 

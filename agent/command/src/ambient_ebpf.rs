@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use weir_ambient::{AMBIENT, Redirect};
-use weir_cni::redirection::{Difference, Sandbox};
+use weir_cni::redirection::{Difference, Sandbox, Visit};
 use weir_core::sandboxes::host;
 use weir_core::settings::resolve;
 use weir_ebpf::show::Of;
@@ -47,50 +47,57 @@ pub(super) fn apply(
     lock: Option<Lock>,
 ) -> Result<u8, Failure> {
     let (bpffs, node) = (bpffs().map_err(Failure::failed)?, node()?);
-    let pod = Pod::in_sandbox(sandbox, &bpffs);
-    let pod = pod.beside(&node);
-    let changes = match a.dry_run {
-        true => pod.plan(redirect),
-        false => pod.apply(redirect),
+    let inside = |visit: &Visit<'_>| {
+        let pod = Pod::in_sandbox(sandbox, &bpffs).beside(&node);
+        let changes = match a.dry_run {
+            true => pod.plan(redirect),
+            false => pod.apply(redirect),
+        };
+        let mut changes = lines(&changes.map_err(Failure::failed)?, &[""; 0]);
+        let removed = redirect.remove_rules(visit, a.dry_run);
+        let removed = removed.map_err(|e| match a.dry_run {
+            true => Failure::failed(e),
+            false => Failure::failed(format!(
+                "the programs are attached; netfilter rules may still be in force beside them, and a second apply removes these: {e}"
+            )),
+        });
+        changes.extend(lines(&removed?, &[""; 0]));
+        let warnings = hindrances(redirect, visit).unwrap_or_else(|why| vec![why]);
+        Ok((changes, warnings))
     };
-    let mut changes = lines(&changes.map_err(Failure::failed)?, &[""; 0]);
-    let removed = redirect.remove_rules(sandbox, a.dry_run);
-    let removed = removed.map_err(|e| match a.dry_run {
-        true => Failure::failed(e),
-        false => Failure::failed(format!(
-            "the programs are attached; netfilter rules may still be in force beside them, and a second apply removes these: {e}"
-        )),
-    });
-    changes.extend(lines(&removed?, &[""; 0]));
+    let done = sandbox.visit_for(&AMBIENT, inside);
+    let (changes, warnings) = done.map_err(Failure::failed)??;
     drop(lock);
-    let warnings = hindrances(redirect, sandbox).unwrap_or_else(|why| vec![why]);
     let by = (Some("ebpf"), warnings);
     report(&changes, sandbox, by, a.desired.json, a.dry_run)
 }
 
-/// Foreign objects that keep packets from the programs.
-fn hindrances(redirect: &Redirect, sandbox: &Sandbox) -> Result<Vec<String>, String> {
-    let without = redirect.compile_without_rules();
-    let found = sandbox.visit_for(&AMBIENT, |visit| visit.hindrances_of_programs(&without));
-    found.map_err(|e| e.to_string())?
+/// Returns the foreign objects that keep packets from the programs.
+fn hindrances(redirect: &Redirect, visit: &Visit<'_>) -> Result<Vec<String>, String> {
+    visit.hindrances_of_programs(&redirect.compile_without_rules())
 }
 
 /// `weir verify ambient --engine ebpf`
 pub(super) fn verify(redirect: &Redirect, sandbox: &Sandbox, as_json: bool) -> Result<u8, Failure> {
     let bpffs = bpffs().map_err(Failure::unknown)?;
     let node = node()?;
-    let pod = Pod::in_sandbox(sandbox, &bpffs).beside(&node);
-    let left = pod.verify(redirect).map_err(Failure::unknown)?;
-    // The routing is compared above.
-    let mut rules = redirect
-        .remove_rules(sandbox, true)
-        .map_err(Failure::unknown)?;
-    rules.retain(|change| change.difference() == Difference::Unexpected);
-    let left = lines(&left, &rules);
-    let warnings = match hindrances(redirect, sandbox) {
-        Err(why) if left.is_empty() => return Err(Failure::unknown(why)),
-        found => found.unwrap_or_else(|why| vec![why]),
+    let inside = |visit: &Visit<'_>| {
+        let pod = Pod::in_sandbox(sandbox, &bpffs).beside(&node);
+        let left = pod.verify(redirect).map_err(Failure::unknown)?;
+        // The routing is compared above.
+        let mut rules = redirect
+            .remove_rules(visit, true)
+            .map_err(Failure::unknown)?;
+        rules.retain(|change| change.difference() == Difference::Unexpected);
+        let left = lines(&left, &rules);
+        let warnings = match hindrances(redirect, visit) {
+            Err(why) if left.is_empty() => return Err(Failure::unknown(why)),
+            found => found.unwrap_or_else(|why| vec![why]),
+        };
+        Ok((left, warnings))
     };
+    let found = sandbox.visit_for(&AMBIENT, inside);
+    let (left, warnings) = found.map_err(Failure::unknown)??;
     let is_good = left.is_empty() && warnings.is_empty();
     let netns = sandbox.netns().id().to_string();
     if as_json {

@@ -11,6 +11,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use weir_ambient::AMBIENT;
 use weir_cni::log::count;
 use weir_cni::redirection::Visit;
 use weir_core::journal::Journal;
@@ -195,7 +196,9 @@ impl ByPrograms {
             self.attached.put(uid, links);
         }
         // Removes rules written by an agent with another setting, or by `weir apply`; not before the programs capture.
-        let rules = redirect.remove_rules(&held.sandbox, false).map_err(text)?;
+        let remove = |visit: &Visit<'_>| redirect.remove_rules(visit, false);
+        let removed = held.sandbox.visit_for(&AMBIENT, remove).map_err(text)?;
+        let rules = removed.map_err(text)?;
         let captured = Captured {
             engine: Some(By::Ebpf),
             hindered: hindered.or(blind),

@@ -61,6 +61,10 @@ impl Scene {
         self.mounted.path().to_str().unwrap()
     }
 
+    pub(crate) fn request(&self) -> &str {
+        self.request.path()
+    }
+
     pub(crate) fn ambient(&self, verb: &str, more: &[&str]) -> Run {
         let netns = path(&self.netns);
         let mut args = vec![verb, "ambient", "--config", self.request.path()];

@@ -46,4 +46,5 @@ mod static_chroot;
 mod undesired;
 mod unmarked;
 mod unread;
+mod visits;
 mod words;
