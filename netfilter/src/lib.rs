@@ -118,6 +118,7 @@ pub mod ipset;
 pub mod nft;
 pub mod probe;
 mod protocols;
+mod text;
 pub mod xtables;
 
 /// The example of the README compiles.

@@ -299,12 +299,12 @@ fn a_text_that_cannot_be_used_changes_nothing() {
         (
             "create more hash:ip\nadd more 10.0.0.300\n".to_owned(),
             2,
-            &["line 2 column 10", "10.0.0.300"],
+            &["line 2, column 10", "10.0.0.300"],
         ),
         (
             "flush pods\nadd nowhere 10.0.0.3\n".to_owned(),
             2,
-            &["line 2 column 5", "nowhere"],
+            &["line 2, column 5", "nowhere"],
         ),
         (format!("{SETS}*nat\nCOMMIT\n"), 2, &["--format"]),
         ("hello\n".to_owned(), 2, &["--format"]),

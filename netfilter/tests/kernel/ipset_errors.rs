@@ -446,7 +446,7 @@ fn a_restore_is_carried_out_whole_or_names_the_line() {
     let ns = namespace_or_skip!();
     let bad = "create a hash:ip\nadd a 10.0.0.1\n\nadd a 10.0.0.999\n";
     let error = our_load(&ns, bad).unwrap_err();
-    assert!(error.to_string().contains("line 4 column 7"), "{error}");
+    assert!(error.to_string().contains("line 4, column 7"), "{error}");
     assert_eq!(error.in_force, InForce::No);
     for bad in [
         "create a hash:ip comment\nadd a 10.0.0.1 comment \"x\0y\"\n",
@@ -641,7 +641,7 @@ fn the_tool_refuses_the_same() {
         );
         let error = our_load(&ns, &format!("{line}\n")).expect_err(line);
         assert!(
-            error.to_string().contains("line 1 column "),
+            error.to_string().contains("line 1, column "),
             "{line}: {error}"
         );
     }

@@ -259,7 +259,7 @@ fn a_rule_that_lacks_options_is_refused_as_by_the_tool() {
     for family in [XtFamily::Ip, XtFamily::Ip6] {
         let names = |text: &str| -> BTreeSet<String> {
             let why = Script::parse(family, &format!("*mangle\n{text}\nCOMMIT\n")).unwrap_err();
-            let list = |before| why.message.rsplit_once(before).map(|(_, list)| list);
+            let list = |before| why.reason.rsplit_once(before).map(|(_, list)| list);
             let list = list(" supported are ")
                 .or_else(|| list(" supported targets are "))
                 .unwrap();

@@ -61,6 +61,35 @@ static OLD_TYPES: [(&str, SetType); 16] = [
     ("setlist", SetType::ListSet),
 ];
 
+/// The commands of `ipset` with their other names, in its order: the first one that begins with a word is meant.
+const VERBS: [[&str; 3]; 14] = [
+    ["create", "new", "-N"],
+    ["add", "-A", "-A"],
+    ["del", "-D", "-D"],
+    ["test", "-T", "-T"],
+    ["destroy", "x", "-X"],
+    ["list", "-L", "-L"],
+    ["save", "-S", "-S"],
+    ["restore", "-R", "-R"],
+    ["flush", "-F", "-F"],
+    ["rename", "e", "-E"],
+    ["swap", "w", "-W"],
+    ["help", "-h", "-H"],
+    ["version", "-v", "-V"],
+    ["quit", "quit", "quit"],
+];
+
+/// The first name of a command; the word itself if it is none.
+fn whole(word: &str) -> &str {
+    let start = word.strip_prefix("--").unwrap_or(word);
+    let is_meant = |names: &&[&str; 3]| names.iter().any(|name| name.starts_with(start));
+    let found = VERBS
+        .iter()
+        .find(is_meant)
+        .filter(|_| !matches!(start, "" | "-"));
+    found.map_or(word, |[first, ..]| first)
+}
+
 impl Parser {
     pub(super) fn command(
         &self,
@@ -68,27 +97,27 @@ impl Parser {
         mut rest: &[Token<'_>],
     ) -> Result<Command, Wrong> {
         let rest = &mut rest;
-        let command = match &*verb.text {
-            "create" | "--create" | "-N" | "new" | "n" => return self.create(verb, rest),
-            "add" | "--add" | "-A" => {
+        let command = match whole(&verb.text) {
+            "create" => return self.create(verb, rest),
+            "add" => {
                 let (set, entries) = self.entries(verb, rest)?;
                 Command::Add(set, entries)
             }
-            "del" | "--del" | "-D" => {
+            "del" => {
                 let (set, entries) = self.entries(verb, rest)?;
                 Command::Delete(set, entries)
             }
-            "flush" | "--flush" | "-F" => Command::Flush(self.maybe_name(verb, rest)?),
-            "destroy" | "--destroy" | "-X" | "x" => Command::Destroy(self.maybe_name(verb, rest)?),
-            "rename" | "--rename" | "-E" | "e" => {
+            "flush" => Command::Flush(self.maybe_name(verb, rest)?),
+            "destroy" => Command::Destroy(self.maybe_name(verb, rest)?),
+            "rename" => {
                 let (from, to) = self.two(verb, rest)?;
                 Command::Rename(from, to)
             }
-            "swap" | "--swap" | "-W" | "w" => {
+            "swap" => {
                 let (a, b) = self.two(verb, rest)?;
                 Command::Swap(a, b)
             }
-            "list" | "save" | "test" | "-L" | "-S" | "-T" | "quit" | "help" | "version" => {
+            "list" | "save" | "test" | "quit" | "help" | "version" => {
                 return wrong(
                     verb,
                     format!(

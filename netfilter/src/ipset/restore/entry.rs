@@ -7,6 +7,7 @@ use super::token::Token;
 use super::{Wrong, wrong};
 use crate::ipset::model::{Counters, Dimension, Entry, Header, Key, KeyPart, SetType};
 use crate::ipset::raw::IPSET_MAX_COMMENT_SIZE;
+use crate::text;
 use std::collections::BTreeSet;
 use weir_netlink::attr::bytes_of;
 
@@ -117,24 +118,13 @@ fn bitmap_ports(h: &Header, token: &Token<'_>) -> Result<Vec<Key>, Wrong> {
 }
 
 fn mac(token: &Token<'_>, text: &str) -> Result<[u8; 6], Wrong> {
-    let mut mac = [0; 6];
-    let mut parts = text.split(':');
-    let mut is_mac = true;
-    for byte in &mut mac {
-        let part = parts.next().unwrap_or_default();
-        is_mac &= part.len() == 2 && part.chars().all(|c| c.is_ascii_hexdigit());
-        match u8::from_str_radix(part, 16) {
-            Ok(b) => *byte = b,
-            Err(_) => is_mac = false,
-        }
+    match text::mac(text) {
+        Some(mac) => Ok(mac),
+        None => wrong(
+            token,
+            format!("\"{text}\" is no hardware address: write it as 00:11:22:AA:BB:CC"),
+        ),
     }
-    if is_mac && parts.next().is_none() {
-        return Ok(mac);
-    }
-    wrong(
-        token,
-        format!("\"{text}\" is no hardware address: write it as 00:11:22:AA:BB:CC"),
-    )
 }
 
 /// Parses the options after the key; the flag is true if `wildcard` is among them.

@@ -5,8 +5,8 @@
 //! check                  a whole text: an error in any line refuses all
 //! IpsetEngine::restore   check, then execute
 //! ```
-//! The parser supports create, add, del, flush, destroy, rename and swap with their short and long spellings, `-exist`, `COMMIT`,
-//! and the older names of types (`iphash`). It expands ranges to single entries or networks, as the kernel would store them. It
+//! The parser supports create, add, del, flush, destroy, rename and swap with all their spellings, `-exist`, `COMMIT`, the older names of
+//! types (`iphash`) and the older options of sets (`from`, `to`, `network`, `-6`). It expands ranges to single entries or networks, as the kernel would store them. It
 //! refuses names of hosts and services, because it looks nothing up.
 
 mod command;
@@ -16,6 +16,7 @@ mod range;
 mod run;
 mod token;
 
+pub use crate::text::ParseError;
 pub(super) use options::number;
 pub(super) use range::{address, bounds, port_range};
 pub use run::Restored;
@@ -23,8 +24,8 @@ pub(super) use token::Token;
 
 use super::engine::Existing;
 use super::model::{Entry, Header};
+use crate::text;
 use std::collections::HashMap;
-use std::fmt;
 
 /// The command of a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,29 +57,6 @@ pub struct Statement {
     /// The command.
     pub command: Command,
 }
-
-/// A syntax error.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ParseError {
-    /// Counted from 1.
-    pub line: usize,
-    /// In characters, counted from 1.
-    pub column: usize,
-    /// The error, and the remedy.
-    pub reason: String,
-}
-
-impl fmt::Display for ParseError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "line {} column {}: {}",
-            self.line, self.column, self.reason
-        )
-    }
-}
-
-impl std::error::Error for ParseError {}
 
 /// The column of an error, and the reason.
 pub(super) type Wrong = (usize, String);
@@ -122,9 +100,8 @@ impl Parser {
         if text.trim_start().starts_with('#') {
             return Ok(None);
         }
-        if let Some((before, _)) = text.split_once('\0') {
-            let column = before.chars().count() + 1;
-            return Err((column, "the line holds a zero byte; remove it".into()));
+        if let Some(column) = text::zero(text) {
+            return Err((column, text::ZERO.into()));
         }
         let mut tokens = token::split(text)?;
         let exist = |t: &Token<'_>| t.is_bare && matches!(&*t.text, "-exist" | "-!" | "--exist");

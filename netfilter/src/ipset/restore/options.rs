@@ -4,8 +4,9 @@ use super::command::need;
 use super::token::Token;
 use super::{Wrong, wrong};
 use crate::ipset::codec::MAX_TIMEOUT;
-use crate::ipset::model::{Header, SetFamily};
+use crate::ipset::model::{Header, SetFamily, SetType};
 use crate::ipset::options::{CreateOption, options};
+use crate::text;
 use std::collections::BTreeSet;
 
 /// The largest timeout that ipset accepts, in seconds.
@@ -27,14 +28,7 @@ pub(in crate::ipset) fn part_number<T: TryFrom<u64>>(
     min: u64,
     max: u64,
 ) -> Result<T, Wrong> {
-    let value = match text.strip_prefix("0x") {
-        Some(hex) if !hex.starts_with('+') => u64::from_str_radix(hex, 16).ok(),
-        // ipset would parse it as octal.
-        _ if text.len() > 1 && text.starts_with('0') => None,
-        _ if text.starts_with('+') => None,
-        _ => text.parse().ok(),
-    };
-    match value
+    match text::number(text)
         .filter(|v| (min..=max).contains(v))
         .and_then(|v| T::try_from(v).ok())
     {
@@ -60,6 +54,19 @@ pub(super) fn once<'a>(
     }
 }
 
+use SetType::{HashIp, HashIpMark, HashIpPort, HashIpPortIp, HashIpPortNet, HashNet};
+
+/// Options of older releases with a value, which `ipset` 7.17 still accepts for these types, and ignores.
+#[rustfmt::skip]
+static IGNORED: [(&str, &[SetType]); 6] = [
+    ("probes", &[HashIp, HashNet, HashIpMark, HashIpPort, HashIpPortIp, HashIpPortNet]),
+    ("resize", &[HashIp, HashNet, HashIpMark, HashIpPort, HashIpPortIp, HashIpPortNet]),
+    ("gc", &[HashIp]),
+    ("from", &[HashIpMark, HashIpPort, HashIpPortIp, HashIpPortNet]),
+    ("to", &[HashIpMark, HashIpPort, HashIpPortIp, HashIpPortNet]),
+    ("network", &[HashIpMark, HashIpPort, HashIpPortIp, HashIpPortNet]),
+];
+
 /// Parses the options after the type.
 pub(super) fn create_options(
     h: &mut Header,
@@ -68,10 +75,20 @@ pub(super) fn create_options(
 ) -> Result<(), Wrong> {
     // The family determines how the other options are parsed.
     let (mut others, mut names) = (Vec::new(), BTreeSet::new());
+    let (mut from, mut to) = (None, None);
     while let Some((option, after)) = rest.split_first() {
         *rest = after;
         let name = option.text.trim_start_matches("--");
         once(option, name, &mut names)?;
+        let family = match name {
+            "-4" => Some(SetFamily::Inet),
+            "-6" => Some(SetFamily::Inet6),
+            _ => None,
+        };
+        if let Some(family) = family.filter(|_| h.kind.has_family()) {
+            h.family = family;
+            continue;
+        }
         let is_flag = options(&h.kind).any(|o| o.name == name && o.is_flag);
         let value = if is_flag {
             option
@@ -93,9 +110,23 @@ pub(super) fn create_options(
             }
             // Older texts give a family for sets without addresses as well.
             "family" if matches!(&*value.text, "inet" | "inet6" | "unspec") => {}
+            // A range in the older notation.
+            "from" if h.kind.is_bitmap() => from = Some(value),
+            "to" if h.kind.is_bitmap() => to = Some(value),
+            "network" if h.kind.is_bitmap() => others.push(("range", option, value)),
+            _ if IGNORED
+                .iter()
+                .any(|(old, of)| *old == name && of.contains(&h.kind)) => {}
             _ => others.push((name, option, value)),
         }
     }
+    let range = from
+        .zip(to)
+        .map(|(from, to): (&Token<'_>, &Token<'_>)| Token {
+            text: format!("{}-{}", from.text, to.text).into(),
+            ..from.clone()
+        });
+    others.extend(range.as_ref().map(|range| ("range", range, range)));
     for (name, option, value) in others {
         let found = options(&h.kind).find(|o| o.name == name && (o.takes)(&h.kind));
         let Some(found) = found else {

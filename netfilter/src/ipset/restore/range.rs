@@ -37,6 +37,11 @@ pub(in crate::ipset) fn address(
         .strip_prefix('[')
         .and_then(|t| t.strip_suffix(']'))
         .unwrap_or(text);
+    // The only short form of inet_aton(3) that is unambiguous.
+    let text = match (family, text) {
+        (SetFamily::Inet, "0") => "0.0.0.0",
+        _ => text,
+    };
     let Ok(ip) = text.parse::<IpAddr>() else {
         return wrong(
             token,

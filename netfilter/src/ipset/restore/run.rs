@@ -16,8 +16,7 @@ pub struct Restored {
 }
 
 fn not_understood(e: &ParseError) -> Error {
-    let place = format!("line {} column {}", e.line, e.column);
-    Error::refused("restore", place, e.reason.clone())
+    Error::refused("restore", e.place(), e.reason.clone())
 }
 
 impl<T: Transport> IpsetEngine<T> {

@@ -50,6 +50,67 @@ fn older_names_of_types() {
     }
 }
 
+/// `ipset` takes the first command that begins with a word.
+#[test]
+fn beginnings_of_commands() {
+    let text = "n a hash:ip\n--new b hash:ip\nc c hash:ip\na a 1.1.1.1\nd a 1.1.1.1\nf a\nren c d\nsw a b\nde a 1.1.1.1\n\
+                des b\nw a d\ne d b\nx a\n";
+    let statements = parse(text, []).unwrap();
+    let names: Vec<String> = statements
+        .iter()
+        .map(|s| format!("{:?}", s.command))
+        .map(|text| text.split('(').next().unwrap_or_default().to_owned())
+        .collect();
+    assert_eq!(
+        names.join(" "),
+        "Create Create Create Add Delete Flush Rename Swap Delete Destroy Swap Rename Destroy"
+    );
+    // `re` is restore, `s` is save.
+    for (word, why) in [
+        ("re", "is no command"),
+        ("s", "has no place here"),
+        ("-", "is no command"),
+        ("--", "is no command"),
+        ("addx", "is no command"),
+        ("-AB", "is no command"),
+    ] {
+        let e = error(&format!("create a hash:ip\n{word} a b"));
+        assert!(e.contains(why), "{word}: {e}");
+    }
+}
+
+#[test]
+fn older_options() {
+    let same = |old: &str, new: &str| {
+        assert_eq!(
+            parse(old, []).unwrap()[0].command,
+            parse(new, []).unwrap()[0].command,
+            "{old}"
+        );
+    };
+    same(
+        "-N a ipmap --from 10.0.0.1 --to 10.0.0.9",
+        "create a bitmap:ip range 10.0.0.1-10.0.0.9",
+    );
+    same(
+        "-N a macipmap --network 10.0.0.0/24",
+        "create a bitmap:ip,mac range 10.0.0.0/24",
+    );
+    same(
+        "-N a portmap --from 1 --to 1024 timeout 5",
+        "create a bitmap:port range 1-1024 timeout 5",
+    );
+    same(
+        "-N a ipporthash --network 10.0.0.0/24 --probes 2 --resize 50",
+        "create a hash:ip,port",
+    );
+    same("-N a iphash -6 --gc 5", "create a hash:ip family inet6");
+    same("new a hash:net -4", "create a hash:net family inet");
+    assert!(error("create a bitmap:ip from 10.0.0.1").contains("needs a range"));
+    assert!(error("create a hash:net from 10.0.0.1").contains("has no option \"from\""));
+    assert!(error("create a hash:mac -6").contains("missing"));
+}
+
 #[test]
 fn a_quoted_word_is_no_option() {
     let text =
@@ -84,7 +145,7 @@ fn long_lines_and_words_are_refused() {
     ] {
         let e = error(&line);
         assert!(
-            e.starts_with(&format!("line 1 column {column}: ")) && e.contains(why),
+            e.starts_with(&format!("line 1, column {column}: ")) && e.contains(why),
             "{} bytes",
             e.len()
         );
@@ -97,22 +158,24 @@ fn errors_name_line_and_column() {
     let with = |line: &str| error(&format!("create a hash:ip\ncreate p hash:ip,port\n{line}"));
     assert_eq!(
         with("add a 10.0.0.1  comment x"),
-        "line 3 column 17: set a was created without comment: create it so"
+        "line 3, column 17: set a was created without comment: create it so"
     );
-    assert!(with("add a  10.0.0.300").starts_with("line 3 column 8: \"10.0.0.300\" is no address"));
-    assert!(with("add ä 1.1.1.1").starts_with("line 3 column 5: there is no set \"ä\""));
+    assert!(
+        with("add a  10.0.0.300").starts_with("line 3, column 8: \"10.0.0.300\" is no address")
+    );
+    assert!(with("add ä 1.1.1.1").starts_with("line 3, column 5: there is no set \"ä\""));
     for zero in ["create \"ä\"\0b hash:ip", "add \"ä\"\0b 1.1.1.1"] {
         let column = zero.chars().position(|c| c == '\0').unwrap() + 1;
-        let why = format!("line 3 column {column}: the line holds a zero byte");
+        let why = format!("line 3, column {column}: the line holds a zero byte");
         assert!(with(zero).starts_with(&why), "{}", with(zero));
     }
     let member = "m".repeat(32);
     let long = with(&format!("create l list:set\nadd l {member}"));
     assert!(
-        long.contains("line 4 column 7: the name has 32 bytes"),
+        long.contains("line 4, column 7: the name has 32 bytes"),
         "{long}"
     );
-    assert!(with("add a 1.1.1.1 comment \"ä ö").starts_with("line 3 column 23: the quote"));
+    assert!(with("add a 1.1.1.1 comment \"ä ö").starts_with("line 3, column 23: the quote"));
     assert!(with("add p 1.1.1.1").contains("has 1 parts; an entry of hash:ip,port has 2"));
     assert!(with("add a 0.0.0.0/8").contains("more than 65536 entries"));
     assert!(with("add p 10.0.0.0/24,tcp:0-65535").contains("more than 65536 entries"));
@@ -160,7 +223,7 @@ fn errors_name_line_and_column() {
 fn the_sets_follow_the_lines() {
     let text = "create a hash:ip\ncreate b hash:ip family inet6\nswap a b\nadd a ::1\nrename b c\nadd c 1.1.1.1\n\
                 destroy c\nadd c 1.1.1.1\n";
-    assert!(error(text).starts_with("line 8 column 5: there is no set \"c\""));
+    assert!(error(text).starts_with("line 8, column 5: there is no set \"c\""));
     let known = Header::new("k", SetType::BitmapPort, crate::ipset::SetFamily::Unspec);
     let statements = parse("add k 1-3\n", [known]).unwrap();
     let keys = vec![Key::Port(1), Key::Port(2), Key::Port(3)];
@@ -185,8 +248,13 @@ fn hardware_addresses() {
         Key::Parts(vec![KeyPart::Mac(Some([1, 0x23, 0x45, 0x67, 0x89, 0xab]))])
     );
     assert_eq!(entries[0].to_string(), "01:23:45:67:89:AB");
+    let short = parse("create m hash:mac\nadd m 1:2:3:4:5:a\n", []).unwrap();
+    let Command::Add(_, entries) = &short[1].command else {
+        panic!("{short:?}")
+    };
+    assert_eq!(entries[0].to_string(), "01:02:03:04:05:0A");
     for bad in [
-        "1:2:3:4:5:6",
+        "1:2:3:4:5:678",
         "01:23:45:67:89",
         "01:23:45:67:89:ab:cd",
         "+1:23:45:67:89:ab",

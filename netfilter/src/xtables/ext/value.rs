@@ -3,6 +3,7 @@
 use super::blob::Blob;
 use super::field::Quote;
 use crate::address::Address;
+use crate::text;
 use crate::xtables::XtFamily;
 use crate::xtables::structs::InetAddr;
 use crate::xtables::text::{Complaint, Opt};
@@ -259,16 +260,7 @@ impl Value {
                 b.set(*to, &union_of(net.netmask()));
             }
             Self::Mac => {
-                let bytes: Option<Vec<u8>> = word
-                    .split(':')
-                    .map(|byte| {
-                        u8::from_str_radix(byte, 16)
-                            .ok()
-                            .filter(|_| !byte.starts_with('+'))
-                    })
-                    .collect();
-                let bytes = bytes.filter(|bytes| bytes.len() == 6);
-                let bytes = bytes.ok_or_else(|| {
+                let bytes = text::mac(word).ok_or_else(|| {
                     o.wrong("is no MAC address; give six bytes as aa:bb:cc:dd:ee:ff")
                 })?;
                 b.set(at, &bytes);

@@ -10,12 +10,12 @@ mod restore;
 mod rule;
 mod words;
 
+pub use crate::text::ParseError;
 pub(super) use loadable::known;
-pub(super) use options::{Complaint, Given, Opt, number};
+pub(super) use options::{Complaint, Given, Opt};
 pub use restore::{Command, Position, Script, ScriptTable};
 
 use std::borrow::Cow;
-use std::fmt;
 
 /// The largest number of characters of a word or a rule in a message.
 const SHOWN: usize = 200;
@@ -31,29 +31,6 @@ pub(super) fn shorten(text: &str) -> Cow<'_, str> {
         None => Cow::Borrowed(text),
     }
 }
-
-/// A syntax error: its position and reason.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ParseError {
-    /// Counted from 1.
-    pub line: usize,
-    /// In characters, counted from 1.
-    pub column: usize,
-    /// The error, and the remedy.
-    pub message: String,
-}
-
-impl fmt::Display for ParseError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "line {}, column {}: {}",
-            self.line, self.column, self.message
-        )
-    }
-}
-
-impl std::error::Error for ParseError {}
 
 #[cfg(test)]
 mod tests;

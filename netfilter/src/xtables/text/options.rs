@@ -1,6 +1,7 @@
 //! The options of one match or target as they were given, and the notations of their arguments.
 
 use super::shorten;
+use crate::text::{is_octal, number};
 use crate::xtables::{Interface, Network, Not, PortRange, Protocol, XtFamily};
 use ipnet::IpNet;
 use std::net::IpAddr;
@@ -294,19 +295,4 @@ impl Opt {
         let net = net.map_err(|_| self.wrong(longer))?;
         Ok((address, net.netmask()))
     }
-}
-
-/// Parses a decimal number, or a hexadecimal one with `0x` and no sign after it.
-pub(crate) fn number(text: &str) -> Option<u64> {
-    match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
-        Some(hex) if hex.starts_with('+') => None,
-        Some(hex) => u64::from_str_radix(hex, 16).ok(),
-        None if is_octal(text) => None,
-        None => text.parse().ok(),
-    }
-}
-
-/// Whether `strtoul(3)`, which iptables uses, would parse the number as octal.
-fn is_octal(text: &str) -> bool {
-    text.len() > 1 && text.starts_with('0') && text.bytes().all(|b| b.is_ascii_digit())
 }

@@ -3,6 +3,7 @@
 use super::options::{Complaint, complain};
 use super::words::{Word, words};
 use super::{MOST_RULES, ParseError, loadable, names, rule, shorten};
+use crate::text;
 use crate::xtables::raw::XT_EXTENSION_MAXNAMELEN;
 use crate::xtables::table::table_names;
 use crate::xtables::{Policy, Rule, XtFamily};
@@ -87,7 +88,7 @@ impl Script {
             let at = |c: Complaint| ParseError {
                 line: n + 1,
                 column: c.column,
-                message: c.message,
+                reason: c.message,
             };
             script
                 .line(line, n + 1, &mut open, &mut expanded)
@@ -98,7 +99,7 @@ impl Script {
             Some(table) => Err(ParseError {
                 line: last + 1,
                 column: 1,
-                message: format!("table {} is not ended; add a line with COMMIT", table.name),
+                reason: format!("table {} is not ended; add a line with COMMIT", table.name),
             }),
         }
     }
@@ -113,8 +114,8 @@ impl Script {
         if line.starts_with('#') || line.trim().is_empty() {
             return Ok(());
         }
-        if line.contains('\0') {
-            return Err(complain(1, "the line holds a zero byte; remove it"));
+        if let Some(column) = text::zero(line) {
+            return Err(complain(column, text::ZERO));
         }
         let Some(table) = open else {
             // Spaces may follow the asterisk: files of the iptables project contain them.
@@ -271,7 +272,7 @@ fn command(line: &str, family: XtFamily, place: &mut Position) -> Result<Vec<Com
     let mut index = || -> Option<Result<usize, Complaint>> {
         let word = argument()?;
         place.number = word.column;
-        let number = super::number(&word.text).and_then(|n| usize::try_from(n).ok());
+        let number = text::number(&word.text).and_then(|n| usize::try_from(n).ok());
         let number = number.filter(|n| *n > 0);
         Some(number.ok_or_else(|| complain(word.column, "is no place in a chain; count from 1")))
     };

@@ -207,7 +207,7 @@ fn an_error_names_its_place() {
         let e =
             Script::parse(XtFamily::Ip, &format!("*filter\n# c\n{line}\nCOMMIT\n")).unwrap_err();
         assert_eq!((e.line, e.column), (3, column), "{line}: {e}");
-        assert!(e.message.contains(part), "{line}: {e}");
+        assert!(e.reason.contains(part), "{line}: {e}");
     }
     let e = Script::parse(XtFamily::Ip, "*filter\n").unwrap_err();
     assert_eq!((e.line, e.column), (2, 1));
@@ -306,8 +306,18 @@ fn a_short_text_does_not_take_much_memory() {
         ),
     ] {
         let e = Script::parse(XtFamily::Ip, &format!("*filter\n{lines}COMMIT\n")).unwrap_err();
-        assert!(e.message.contains(why), "{e}");
-        assert!(e.to_string().len() < 1000, "{} bytes", e.message.len());
+        assert!(e.reason.contains(why), "{e}");
+        assert!(e.to_string().len() < 1000, "{} bytes", e.reason.len());
+    }
+}
+
+#[test]
+fn a_zero_byte_has_its_place() {
+    for line in ["-A INPUT -m comment --comment \"ä\0\"", "\0-F", ":ä\0 -"] {
+        let e = Script::parse(XtFamily::Ip, &format!("*filter\n{line}\nCOMMIT\n")).unwrap_err();
+        let column = line.chars().position(|c| c == '\0').unwrap() + 1;
+        assert_eq!((e.line, e.column), (2, column), "{e}");
+        assert!(e.reason.contains("zero byte"), "{e}");
     }
 }
 
