@@ -67,28 +67,13 @@ impl Conntrack {
     }
 }
 
+#[rustfmt::skip]
 const STATES: &[(ConntrackState, &str, u16)] = &[
-    (
-        ConntrackState::Invalid,
-        "INVALID",
-        XT_CONNTRACK_STATE_INVALID,
-    ),
+    (ConntrackState::Invalid, "INVALID", XT_CONNTRACK_STATE_INVALID),
     (ConntrackState::New, "NEW", XT_CONNTRACK_STATE_NEW),
-    (
-        ConntrackState::Related,
-        "RELATED",
-        XT_CONNTRACK_STATE_RELATED,
-    ),
-    (
-        ConntrackState::Established,
-        "ESTABLISHED",
-        XT_CONNTRACK_STATE_ESTABLISHED,
-    ),
-    (
-        ConntrackState::Untracked,
-        "UNTRACKED",
-        XT_CONNTRACK_STATE_UNTRACKED,
-    ),
+    (ConntrackState::Related, "RELATED", XT_CONNTRACK_STATE_RELATED),
+    (ConntrackState::Established, "ESTABLISHED", XT_CONNTRACK_STATE_ESTABLISHED),
+    (ConntrackState::Untracked, "UNTRACKED", XT_CONNTRACK_STATE_UNTRACKED),
     (ConntrackState::Snat, "SNAT", XT_CONNTRACK_STATE_SNAT),
     (ConntrackState::Dnat, "DNAT", XT_CONNTRACK_STATE_DNAT),
 ];

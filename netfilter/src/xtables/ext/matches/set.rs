@@ -117,16 +117,13 @@ fn encode(v: &SetMatch, form: Form, cx: &Context<'_>) -> Encoded {
     if form.revision == 2 && v.return_nomatch {
         match_set.flags |= IPSET_RETURN_NOMATCH;
     }
-    let mut flags = 0;
-    for (is, bit) in [
-        (v.return_nomatch, IPSET_FLAG_RETURN_NOMATCH),
-        (v.keep_counters, IPSET_FLAG_SKIP_COUNTER_UPDATE),
-        (v.keep_subcounters, IPSET_FLAG_SKIP_SUBCOUNTER_UPDATE),
-    ] {
-        flags |= if is { bit } else { 0 };
-    }
+    let flags = v.flags().fold(0, |all, (bit, _)| all | bit);
     let counter = |c: Option<(Compare, u64)>| {
-        let (op, value) = c.map_or((IPSET_COUNTER_NONE, 0), |(c, n)| (op(c), n));
+        let found = COMPARES
+            .iter()
+            .find(|(of, ..)| c.is_some_and(|(c, _)| c == *of));
+        let op = found.map_or(IPSET_COUNTER_NONE, |(_, op, ..)| *op);
+        let value = c.map_or(0, |(_, n)| n);
         IpSetCounterMatch {
             value,
             op,
@@ -163,12 +160,30 @@ impl From<IpSetCounterMatch> for IpSetCounterMatch0 {
     }
 }
 
-fn op(c: Compare) -> u8 {
-    match c {
-        Compare::Equal => IPSET_COUNTER_EQ,
-        Compare::NotEqual => IPSET_COUNTER_NE,
-        Compare::Less => IPSET_COUNTER_LT,
-        Compare::Greater => IPSET_COUNTER_GT,
+/// Each comparison with its number, and the end of its option; only `eq` can be inverted.
+const COMPARES: [(Compare, u8, Not, &str); 4] = [
+    (Compare::Equal, IPSET_COUNTER_EQ, Not(false), "eq"),
+    (Compare::NotEqual, IPSET_COUNTER_NE, Not(true), "eq"),
+    (Compare::Less, IPSET_COUNTER_LT, Not(false), "lt"),
+    (Compare::Greater, IPSET_COUNTER_GT, Not(false), "gt"),
+];
+
+/// The bits of the fields that are options without arguments; the text of each if it is set.
+const FLAGS: [(u32, &str); 3] = [
+    (IPSET_FLAG_RETURN_NOMATCH, " --return-nomatch"),
+    (IPSET_FLAG_SKIP_COUNTER_UPDATE, " ! --update-counters"),
+    (IPSET_FLAG_SKIP_SUBCOUNTER_UPDATE, " ! --update-subcounters"),
+];
+
+impl SetMatch {
+    fn flags(&self) -> impl Iterator<Item = (u32, &'static str)> {
+        let given = [
+            self.return_nomatch,
+            self.keep_counters,
+            self.keep_subcounters,
+        ];
+        let given = given.into_iter().zip(FLAGS).filter(|(is, _)| *is);
+        given.map(|(_, flag)| flag)
     }
 }
 
@@ -196,18 +211,11 @@ fn decode(form: Form, b: &[u8], cx: &Context<'_>) -> Option<SetMatch> {
             (counter(w.packets), counter(w.bytes), w.flags)
         }
     };
-    v.return_nomatch = flags & IPSET_FLAG_RETURN_NOMATCH != 0;
-    v.keep_counters = flags & IPSET_FLAG_SKIP_COUNTER_UPDATE != 0;
-    v.keep_subcounters = flags & IPSET_FLAG_SKIP_SUBCOUNTER_UPDATE != 0;
+    let set = FLAGS.map(|(bit, _)| flags & bit != 0);
+    [v.return_nomatch, v.keep_counters, v.keep_subcounters] = set;
     let counter = |(op, value)| {
-        let compare = match op {
-            IPSET_COUNTER_EQ => Compare::Equal,
-            IPSET_COUNTER_NE => Compare::NotEqual,
-            IPSET_COUNTER_LT => Compare::Less,
-            IPSET_COUNTER_GT => Compare::Greater,
-            _ => return None,
-        };
-        Some((compare, value))
+        let found = COMPARES.iter().find(|(_, n, ..)| *n == op)?;
+        Some((found.0, value))
     };
     (v.packets, v.bytes) = (counter(packets), counter(bytes));
     Some(v)
@@ -238,23 +246,13 @@ impl fmt::Display for SetRef {
 impl fmt::Display for SetMatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} --match-set {}", self.not, self.set)?;
-        for (is, text) in [
-            (self.return_nomatch, " --return-nomatch"),
-            (self.keep_counters, " ! --update-counters"),
-            (self.keep_subcounters, " ! --update-subcounters"),
-        ] {
-            f.write_str(if is { text } else { "" })?;
-        }
+        self.flags().try_for_each(|(_, text)| f.write_str(text))?;
         for (what, counter) in [("packets", self.packets), ("bytes", self.bytes)] {
             let Some((compare, n)) = counter else {
                 continue;
             };
-            match compare {
-                Compare::Equal => write!(f, " --{what}-eq {n}")?,
-                Compare::NotEqual => write!(f, " ! --{what}-eq {n}")?,
-                Compare::Less => write!(f, " --{what}-lt {n}")?,
-                Compare::Greater => write!(f, " --{what}-gt {n}")?,
-            }
+            let mut found = COMPARES.iter().filter(|(of, ..)| *of == compare);
+            found.try_for_each(|(_, _, not, end)| write!(f, "{not} --{what}-{end} {n}"))?;
         }
         Ok(())
     }
@@ -297,30 +295,21 @@ fn parse(given: &mut Given) -> Result<SetMatch, Complaint> {
             .is_some_and(|o| o.not.0),
         ..SetMatch::default()
     };
-    for (slot, names) in [
-        (
-            &mut v.packets,
-            ["--packets-eq", "--packets-lt", "--packets-gt"],
-        ),
-        (&mut v.bytes, ["--bytes-eq", "--bytes-lt", "--bytes-gt"]),
-    ] {
-        for name in names {
-            let Some(o) = given.take(&[name]) else {
+    for (slot, what) in [(&mut v.packets, "packets"), (&mut v.bytes, "bytes")] {
+        for (_, _, _, end) in COMPARES.iter().filter(|(_, _, not, _)| !not.0) {
+            let Some(o) = given.take(&[&format!("--{what}-{end}")]) else {
                 continue;
             };
-            let compare = match (name.rsplit('-').next(), o.not.0) {
-                (Some("lt"), _) => Compare::Less,
-                (Some("gt"), _) => Compare::Greater,
-                (_, true) => Compare::NotEqual,
-                _ => Compare::Equal,
-            };
-            if compare != Compare::NotEqual {
+            let mut found = COMPARES.iter();
+            let found = found.find(|(_, _, not, of)| of == end && *not == o.not);
+            let Some((compare, ..)) = found else {
                 o.plain()?;
-            }
+                continue;
+            };
             if slot.is_some() {
                 return Err(o.wrong("is a second comparison of this counter; give only one"));
             }
-            *slot = Some((compare, o.number(0)?));
+            *slot = Some((*compare, o.number(0)?));
         }
     }
     Ok(v)
