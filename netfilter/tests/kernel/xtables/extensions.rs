@@ -13,8 +13,16 @@ use weir_netfilter::xtables::raw::*;
 use weir_netfilter::xtables::{Script, XtEngine, XtFamily, XtSockets, XtTransport};
 use weir_netlink::Netns;
 
-/// The least number of rules that are accepted: older kernels and programs accept fewer.
-const ACCEPTED: usize = 900;
+/// The least number of rules that are accepted, of 1,354 and 1,429 on Linux 6.18: kernels with fewer options accept fewer.
+const fn least(family: XtFamily) -> usize {
+    match family {
+        XtFamily::Ip => 1_300,
+        XtFamily::Ip6 => 1_375,
+    }
+}
+
+/// Rules that weir lists or restores otherwise, with the reason; there are none.
+const EXCEPTIONS: [(&str, &str); 0] = [];
 
 /// One rule of a file: its table, its chain, its options.
 struct Line {
@@ -280,8 +288,9 @@ fn every_rule(family: XtFamily) {
     }
     let mut wrong = found.listed_otherwise;
     wrong.extend(found.restored_otherwise);
+    wrong.retain(|line| !EXCEPTIONS.iter().any(|(rule, _)| line.contains(rule)));
     println!("{family}: {} rules are accepted", found.accepted);
-    assert!(found.accepted >= ACCEPTED, "the tool accepts too few");
+    assert!(found.accepted >= least(family), "the tool accepts too few");
     assert!(
         wrong.is_empty(),
         "{} differ:\n{}",
