@@ -218,19 +218,17 @@ fn known(rule: &xtables::Rule, called: &dyn Fn(&str) -> String) -> String {
 /// True if a match consists of numbers, addresses and words of the kernel.
 fn is_known(part: &Match) -> bool {
     match part {
-        Match::Extension(part) => part.name() == "limit",
+        Match::Extension(part) => {
+            ["addrtype", "icmp", "icmp6", "limit", "socket"].contains(&part.name())
+        }
         Match::Tcp(_)
         | Match::Udp(_)
-        | Match::Icmp(_)
-        | Match::Icmp6(_)
         | Match::Multiport(_)
         | Match::Owner(_)
         | Match::Mark(_)
         | Match::Connmark(_)
         | Match::Conntrack(_)
-        | Match::State(_)
-        | Match::Addrtype(_)
-        | Match::Socket(_) => true,
+        | Match::State(_) => true,
         _ => false,
     }
 }

@@ -167,7 +167,7 @@ fn of_match(found: &XtMatch) -> Option<Bits> {
         XtMatch::Mark(mark) => Some(Bits::compared(Owner::Packet, mark.mask)),
         XtMatch::Connmark(mark) => Some(Bits::compared(Owner::Connection, mark.mask)),
         // Sets the packet's mark to that of a socket of the node itself.
-        XtMatch::Socket(socket) if socket.restore_skmark => {
+        XtMatch::Extension(socket) if socket.has("--restore-skmark") => {
             Some(Bits::compared(Owner::Packet, u32::MAX))
         }
         // A revision that is not decoded.

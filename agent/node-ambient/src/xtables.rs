@@ -17,15 +17,13 @@ use ipnet::IpNet;
 use std::net::IpAddr;
 use weir_netfilter::ipset::{self, Entry, Header, SetFamily, SetType};
 use weir_netfilter::xtables::{
-    Addrtype, Chain, Comment, Connmark, ConntrackState, Interface, Mark, Match, Nat, Not,
+    Chain, Comment, Connmark, ConntrackState, Extension, Interface, Mark, Match, Nat, Not,
     Ownership, Protocol, Rule, RuleBuilder, Ruleset, SetMatch, SetRef, Table, Target, Tcp,
     TcpFlags, Xmark, XtFamily,
 };
 
 /// The tag of rules in built-in chains. It differs from that of redirections in pods, which the same namespace may have, too.
 const TAG: u32 = u32::from_be_bytes(*b"wnod");
-/// `linux/netfilter/xt_addrtype.h`: an address of this host.
-const XT_ADDRTYPE_LOCAL: u16 = 1 << 2;
 /// Chains with this prefix are owned.
 pub(crate) const PREFIX: &str = "ztunnel-";
 
@@ -216,10 +214,7 @@ pub fn host<'a>(node: &Node, memory: impl IntoIterator<Item = (&'a str, &'a str)
         let outbound = || marked(rule(), marks.outbound).target(Target::Accept);
         // As in nf_tables: packets to the node itself are translated, or delivered locally.
         let mut elsewhere = marked(rule(), marks.outbound);
-        elsewhere = elsewhere.matching(Match::Addrtype(Addrtype {
-            destination: Some((Not(true), XT_ADDRTYPE_LOCAL)),
-            ..Addrtype::default()
-        }));
+        elsewhere = elsewhere.matching(Match::Extension(Extension::not_to_local(xt(family))));
         let mut nat = vec![elsewhere.target(Target::Accept)];
         if let Some(proxy) = family.proxy.filter(|_| node.config.dns_capture) {
             let query = of_pods(rule(), family, true).udp_dport(53.into());

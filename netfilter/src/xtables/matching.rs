@@ -14,10 +14,6 @@ registry! {
     Tcp(tcp::Tcp) = tcp::KIND;
     /// `-m udp`: ports of the UDP header.
     Udp(udp::Udp) = udp::KIND;
-    /// `-m icmp`: type and code; IPv4 only.
-    Icmp(icmp::IcmpType) = icmp::KIND, icmp::fmt;
-    /// `-m icmp6`: type and code; IPv6 only.
-    Icmp6(icmp::IcmpType) = icmp6::KIND, icmp6::fmt;
     /// `-m multiport`: a list of ports.
     Multiport(multiport::Multiport) = multiport::KIND;
     /// `-m owner`: the socket that sends the packet.
@@ -32,12 +28,8 @@ registry! {
     Conntrack(conntrack::Conntrack) = conntrack::KIND;
     /// `-m set`: membership in a set.
     Set(set::SetMatch) = set::KIND;
-    /// `-m addrtype`: the kind of the packet's addresses.
-    Addrtype(addrtype::Addrtype) = addrtype::KIND;
     /// `-m comment`: a comment, which matches every packet.
     Comment(comment::Comment) = comment::KIND;
-    /// `-m socket`: an open socket.
-    Socket(socket::Socket) = socket::KIND;
 }
 
 /// From the first to the last port, inclusive: `P` or `P:Q`.

@@ -46,15 +46,12 @@ pub use engine::{
 #[cfg(test)]
 pub(crate) use ext::extensions;
 pub use ext::matches::{
-    addrtype::{Addrtype, LimitIface},
     comment::Comment,
     conntrack::{Conntrack, ConntrackState, Direction},
-    icmp::IcmpType,
     mark::Mark,
     multiport::{Multiport, Side},
     owner::Owner,
     set::{Compare, SetMatch, SetRef},
-    socket::Socket,
     tcp::{Tcp, TcpFlags},
     udp::Udp,
 };

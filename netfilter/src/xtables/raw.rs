@@ -44,7 +44,6 @@ constants! {
     IPT_INV_DSTIP: u8 = 0x10,
     IPT_INV_FRAG: u8 = 0x20,
     IPT_INV_PROTO: u8 = 0x40,
-    IPT_ICMP_INV: u8 = 1,
 
     // linux/netfilter_ipv6/ip6_tables.h
     IP6T_SO_GET_REVISION_MATCH: i32 = 68,
@@ -123,19 +122,8 @@ constants! {
     // linux/netfilter/xt_state.h
     XT_STATE_UNTRACKED: u16 = 64,
 
-    // linux/netfilter/xt_addrtype.h
-    XT_ADDRTYPE_INVERT_SOURCE: u32 = 1,
-    XT_ADDRTYPE_INVERT_DEST: u32 = 2,
-    XT_ADDRTYPE_LIMIT_IFACE_IN: u32 = 4,
-    XT_ADDRTYPE_LIMIT_IFACE_OUT: u32 = 8,
-
     // linux/netfilter/xt_comment.h
     XT_MAX_COMMENT_LEN: usize = 256,
-
-    // linux/netfilter/xt_socket.h
-    XT_SOCKET_TRANSPARENT: u8 = 1,
-    XT_SOCKET_NOWILDCARD: u8 = 2,
-    XT_SOCKET_RESTORESKMARK: u8 = 4,
 
     // linux/netfilter/xt_iprange.h
     IPRANGE_SRC: u8 = 1,

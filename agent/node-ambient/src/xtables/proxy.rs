@@ -1,13 +1,13 @@
 //! The rules of the proxy's namespace.
 
-use super::{remembered, rule, table, tcp};
+use super::{remembered, rule, table, tcp, xt};
 use crate::nft::{HBONE, INBOUND, MEMORY, OUTBOUND, errors};
 use crate::node::{Family, Node};
 use crate::objects::{PROXY_CARRIERS, PROXY_MASK, RETURN_MARK, TPROXY_MARK};
 use ipnet::IpNet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use weir_netfilter::xtables::{
-    Chain, IcmpType, Match, Not, Protocol, Rule, RuleBuilder, Ruleset, Target, Tproxy, Xmark,
+    Chain, Extension, Match, Not, Protocol, Rule, RuleBuilder, Ruleset, Target, Tproxy, Xmark,
 };
 
 /// Returns the tables of the proxy's namespace. `memory`: sysctls and their previous values.
@@ -41,15 +41,7 @@ pub fn proxy<'a>(node: &Node, memory: impl IntoIterator<Item = (&'a str, &'a str
         let hbone = rule().in_interface(pistioin).tcp_dport(HBONE.into());
         let (proto, types) = errors(family);
         let errors = types.iter().map(|kind| {
-            let kind = IcmpType {
-                not: Not(false),
-                kind: *kind,
-                code: None,
-            };
-            let kind = match family.is_v6 {
-                false => Match::Icmp(kind),
-                true => Match::Icmp6(kind),
-            };
+            let kind = Match::Extension(Extension::icmp_type(xt(family), *kind));
             let error = rule().protocol(Protocol(proto)).matching(kind);
             let mut error = error
                 .in_interface(&active.interface)

@@ -161,20 +161,21 @@ impl Field {
         self.value.words()
     }
 
-    /// The end of the last byte that the option reads or writes: a test checks that it is in the structure.
+    /// The bytes that the option reads or writes, from and to: a test checks that they are in the structure.
     #[cfg(test)]
-    pub(super) fn extent(&self) -> usize {
-        let end = |p: Place| p.at + p.width;
+    pub(super) fn parts(&self) -> Vec<(usize, usize)> {
+        let of = |p: Place| (p.at, p.at + p.width);
         let when = match self.when {
-            When::Set(p, _) | When::Clear(p, _) | When::Is(p, _) => end(p),
-            When::Unless(bytes) => self.at + bytes.len(),
-            When::Always | When::Never => 0,
+            When::Set(p, _) | When::Clear(p, _) | When::Is(p, _) => Some(of(p)),
+            When::Unless(bytes) => Some((self.at, self.at + bytes.len())),
+            When::Always | When::Never => None,
         };
         let invert = match self.invert {
-            Invert::Set(p, _) | Invert::Is(p, _) | Invert::Flip(p, _) => end(p),
-            Invert::Not | Invert::Code(_) => 0,
+            Invert::Set(p, _) | Invert::Is(p, _) | Invert::Flip(p, _) => Some(of(p)),
+            Invert::Not | Invert::Code(_) => None,
         };
-        when.max(invert).max(self.at + self.value.len())
+        let value = Some((self.at, self.at + self.value.len()));
+        [value, when, invert].into_iter().flatten().collect()
     }
 
     /// Clears the bytes after the NUL of a text, which have no meaning.

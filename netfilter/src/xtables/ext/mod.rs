@@ -17,7 +17,7 @@ mod prelude {
         InetAddr, name_field, name_of, read, written, zeroed,
     };
     pub(super) use crate::xtables::text::{Complaint, Given, Opt};
-    pub(super) use crate::xtables::{Not, PortRange, XtFamily};
+    pub(super) use crate::xtables::{Not, PortRange, Protocol, XtFamily};
     pub(super) use std::fmt;
 }
 

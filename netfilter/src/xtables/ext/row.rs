@@ -4,9 +4,9 @@ use super::blob::Blob;
 use super::field::{Field, Quote, Shown};
 use super::rows::ROWS;
 use super::{Context, Form, Part, Quoted, Wire};
-use crate::xtables::XtFamily;
 use crate::xtables::structs::aligned;
 use crate::xtables::text::{Complaint, Given};
+use crate::xtables::{Protocol, XtFamily};
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::ops::Range;
@@ -33,8 +33,10 @@ pub(crate) struct Row {
     pub(crate) rounded: Range<usize>,
     /// At least one of these options must be given.
     pub(crate) one_of: &'static [&'static str],
-    /// At most one option of `one_of` may be given.
-    pub(crate) only_one: bool,
+    /// At most one of these options may be given.
+    pub(crate) exclude: &'static [&'static str],
+    /// The protocol that the rule must have: the kernel refuses others without a reason.
+    pub(crate) protocol: Option<Protocol>,
     pub(crate) options: Options,
 }
 
@@ -67,7 +69,8 @@ impl Row {
         unused: &[],
         rounded: 0..0,
         one_of: &[],
-        only_one: false,
+        exclude: &[],
+        protocol: None,
         options: Options::Fields(&[]),
     };
 
@@ -77,8 +80,18 @@ impl Row {
         ..Self::MATCH
     };
 
+    /// The newest revision of an extension, which reads its options.
     pub(crate) fn find(part: Part, name: &str, family: XtFamily) -> Option<&'static Self> {
-        Self::all(part, family).find(|row| row.name == name)
+        Self::revisions(part, name, family).next()
+    }
+
+    /// Every revision of an extension, the newest first.
+    pub(super) fn revisions(
+        part: Part,
+        name: &str,
+        family: XtFamily,
+    ) -> impl Iterator<Item = &'static Self> {
+        Self::all(part, family).filter(move |row| row.name == name)
     }
 
     /// Every row of a family.
@@ -119,11 +132,26 @@ impl Row {
     #[cfg(test)]
     pub(super) fn extent(&self) -> usize {
         let initial = self.initial.iter().map(|(at, bytes)| at + bytes.len());
+        initial
+            .chain(self.parts().map(|(_, end)| end))
+            .max()
+            .unwrap_or(0)
+    }
+
+    /// The offsets that `initial` and the fields use.
+    #[cfg(test)]
+    pub(super) fn places(&self) -> Vec<usize> {
+        let initial = self.initial.iter().map(|(at, _)| *at);
+        initial.chain(self.parts().map(|(at, _)| at)).collect()
+    }
+
+    #[cfg(test)]
+    fn parts(&self) -> impl Iterator<Item = (usize, usize)> {
         let fields = match self.options {
-            Options::Fields(fields) => fields.iter().map(Field::extent).max(),
-            Options::Code { .. } => None,
+            Options::Fields(fields) => fields,
+            Options::Code { .. } => &[],
         };
-        initial.max().max(fields).unwrap_or(0)
+        fields.iter().flat_map(Field::parts)
     }
 
     fn normalize(&self, b: &mut Blob, family: XtFamily) {
@@ -132,14 +160,30 @@ impl Row {
         }
     }
 
+    fn form(&self) -> Form {
+        Form {
+            name: self.name,
+            revision: self.revision,
+        }
+    }
+
+    /// The extension with these printed options; `None` if this revision lacks one of them.
+    fn of(&'static self, shown: &[Shown], family: XtFamily) -> Option<Extension> {
+        let mut given = Given::of(family, self.name, shown.iter().map(Shown::given).collect());
+        self.parse(&mut given).ok().filter(|_| given.is_empty())
+    }
+
     /// Parses the options.
     pub(crate) fn parse(&'static self, given: &mut Given) -> Result<Extension, Complaint> {
         if !self.one_of.is_empty() && !given.has(self.one_of) {
             return Err(given.lacks(&format!("one of {}", self.one_of.join(", "))));
         }
         let both = |name: &&&str| given.has(&[**name]);
-        if self.only_one && self.one_of.iter().filter(both).count() > 1 {
-            return Err(given.conflict(&self.one_of.join(", ")));
+        if self.exclude.iter().filter(both).count() > 1 {
+            return Err(given.conflict(&self.exclude.join(", ")));
+        }
+        if let Some(protocol) = self.protocol {
+            given.of_protocol(&[protocol], &protocol.to_string())?;
         }
         let mut blob = Blob::zeros(aligned(self.size));
         for (at, bytes) in self.initial {
@@ -172,6 +216,20 @@ pub struct Extension {
 }
 
 impl Extension {
+    /// A value that weir writes, made of the fields' bytes.
+    pub(super) fn made(row: &'static Row, family: XtFamily, set: impl FnOnce(&mut Blob)) -> Self {
+        let mut blob = Blob::zeros(aligned(row.size));
+        set(&mut blob);
+        Self { row, family, blob }
+    }
+
+    /// Whether this option is among those that are printed.
+    #[must_use]
+    pub fn has(&self, option: &str) -> bool {
+        let shown = self.row.show(&self.blob, self.family);
+        shown.is_some_and(|shown| shown.iter().any(|o| o.name == option))
+    }
+
     /// The name after `-m` or `-j`.
     #[must_use]
     pub fn name(&self) -> &'static str {
@@ -184,7 +242,8 @@ impl Extension {
         self.row.revision
     }
 
-    /// Decodes the data. `None` if no row has this revision, or if parsing the printed options does not give the same bytes.
+    /// Decodes the data, of an older revision to the value of the newest one. `None` if no row has this revision, or if parsing the
+    /// printed options does not give the same bytes.
     pub(crate) fn decode(
         part: Part,
         name: &str,
@@ -192,14 +251,13 @@ impl Extension {
         data: &[u8],
         family: XtFamily,
     ) -> Option<Self> {
-        let row = Row::find(part, name, family)?;
-        if row.revision != revision || data.len() != aligned(row.size) {
+        let row = Row::revisions(part, name, family).find(|row| row.revision == revision)?;
+        if data.len() != aligned(row.size) {
             return None;
         }
         let blob = Blob(data.to_vec());
         let shown = row.show(&blob, family)?;
-        let mut given = Given::of(family, row.name, shown.iter().map(Shown::given).collect());
-        let mut again = row.parse(&mut given).ok().filter(|_| given.is_empty())?;
+        let mut again = row.of(&shown, family)?;
         let rounded = blob.bytes(row.rounded.start, row.rounded.len());
         again.blob.set(row.rounded.start, rounded);
         let unused = match family {
@@ -209,10 +267,16 @@ impl Extension {
         let (mut given, mut read) = (blob, again.blob.clone());
         row.normalize(&mut given, family);
         row.normalize(&mut read, family);
-        super::is_same(&read.0, &given.0, unused).then_some(again)
+        if !super::is_same(&read.0, &given.0, unused) {
+            return None;
+        }
+        match Row::find(part, name, family) {
+            Some(newest) if newest.revision != revision => newest.of(&shown, family),
+            _ => Some(again),
+        }
     }
 
-    /// Encodes the extension for a rule.
+    /// Encodes the extension for a rule, in the newest revision that the kernel has.
     pub(in crate::xtables) fn wire(&self, cx: &Context<'_>) -> Result<Wire> {
         let row = self.row;
         let object = || format!("`{}`", self.to_string().trim_start());
@@ -220,18 +284,31 @@ impl Extension {
             let why = format!("it is one of {}; write it for {}", self.family, cx.family);
             return Err(Error::refused("write", object(), why));
         }
-        let form = Form {
-            name: row.name,
-            revision: row.revision,
-        };
-        if !cx.revisions.has(cx.family, row.part, form)? {
-            return Err(super::lacking_error(object(), cx.family, row.part, &[form]));
+        let mut lacking = Vec::new();
+        for other in Row::revisions(row.part, row.name, cx.family) {
+            let data = match other.revision == row.revision {
+                true => Some(self.blob.0.clone()),
+                false => row
+                    .show(&self.blob, self.family)
+                    .and_then(|shown| other.of(&shown, self.family))
+                    .map(|older| older.blob.0),
+            };
+            let Some(data) = data else { continue };
+            if cx.revisions.has(cx.family, row.part, other.form())? {
+                return Ok(Wire {
+                    name: other.name.to_owned(),
+                    revision: other.revision,
+                    data,
+                });
+            }
+            lacking.push(other.form());
         }
-        Ok(Wire {
-            name: row.name.to_owned(),
-            revision: row.revision,
-            data: self.blob.0.clone(),
-        })
+        Err(super::lacking_error(
+            object(),
+            cx.family,
+            row.part,
+            &lacking,
+        ))
     }
 
     fn key(&self) -> (Part, &'static str, u8, XtFamily, &Blob) {

@@ -10,7 +10,6 @@ structs! {
         spts: [u16; 2], dpts: [u16; 2], option: u8, flg_mask: u8, flg_cmp: u8, invflags: u8,
     }
     XtUdp = "struct xt_udp" { spts: [u16; 2], dpts: [u16; 2], invflags: u8, _gap: u8 }
-    IptIcmp = "struct ipt_icmp", "struct ip6t_icmp" { type_: u8 = "type", code: [u8; 2], invflags: u8 }
     XtMultiport = "struct xt_multiport" { flags: u8, count: u8, ports: [u16; XT_MULTI_PORTS] }
     XtMultiportV1 = "struct xt_multiport_v1" {
         flags: u8, count: u8, ports: [u16; XT_MULTI_PORTS], pflags: [u8; XT_MULTI_PORTS], invert: u8,
@@ -51,13 +50,7 @@ structs! {
         match_set: XtSetInfo, _gap: [u8; 4], packets: IpSetCounterMatch, bytes: IpSetCounterMatch, flags: u32,
         _gap2: [u8; 4],
     }
-    XtAddrtypeInfo = "struct xt_addrtype_info" {
-        source: u16, dest: u16, invert_source: u32, invert_dest: u32,
-    }
-    XtAddrtypeInfoV1 = "struct xt_addrtype_info_v1" { source: u16, dest: u16, flags: u32 }
     XtCommentInfo = "struct xt_comment_info" { comment: [u8; XT_MAX_COMMENT_LEN] }
-    /// Revisions 2 and 3 have the same layout.
-    XtSocketMtinfo1 = "struct xt_socket_mtinfo1" { flags: u8 }
     NfNatIpv4MultiRangeCompat = "struct nf_nat_ipv4_multi_range_compat" {
         rangesize: u32, flags: u32 = "range[0].flags", ip: [[u8; 4]; 2] = "range[0].min_ip",
         proto: [Be16; 2] = "range[0].min",

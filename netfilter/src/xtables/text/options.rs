@@ -28,6 +28,8 @@ pub(crate) struct Given {
     pub(super) name: String,
     pub(super) column: usize,
     pub(super) options: Vec<Opt>,
+    /// The protocol of the rule; without a rule nothing is known about it.
+    pub(super) protocol: Option<Option<(Not, Protocol)>>,
 }
 
 /// One option and its arguments.
@@ -48,6 +50,27 @@ impl Given {
             name: name.to_owned(),
             column: 1,
             options,
+            protocol: None,
+        }
+    }
+
+    /// Refuses options of a rule without one of these protocols: the kernel returns `EINVAL` without a reason.
+    pub(crate) fn of_protocol(&self, of: &[Protocol], names: &str) -> Result<(), Complaint> {
+        match self.protocol {
+            None => Ok(()),
+            Some(Some((Not(false), protocol))) if of.contains(&protocol) => Ok(()),
+            Some(_) => Err(self.lacks(&format!("-p {names}"))),
+        }
+    }
+
+    /// Refuses ports without a protocol that has them in either family: the kernel would translate only the addresses.
+    pub(crate) fn with_ports(&self) -> Result<(), Complaint> {
+        let has_ports = |(_, protocol): (Not, Protocol)| [6, 17, 132, 33, 1].contains(&protocol.0);
+        match self.protocol {
+            Some(protocol) if !protocol.is_some_and(has_ports) => {
+                Err(self.lacks("-p tcp, udp, sctp or dccp for its ports"))
+            }
+            _ => Ok(()),
         }
     }
 

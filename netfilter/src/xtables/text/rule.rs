@@ -236,12 +236,13 @@ impl<'a> Reader<'a> {
     }
 
     fn given(&self, o: &Opt) -> Given {
-        let name = format!("{} {}", o.name, o.word(0));
         Given {
-            family: self.family,
-            name,
             column: o.column,
-            options: Vec::new(),
+            ..Given::of(
+                self.family,
+                &format!("{} {}", o.name, o.word(0)),
+                Vec::new(),
+            )
         }
     }
 
@@ -341,10 +342,8 @@ impl<'a> Reader<'a> {
         let kind = self.implied_kind()?;
         kind.arity(&o.name)?;
         let given = Given {
-            family: self.family,
-            name: format!("-m {}", kind.name()),
             column: o.column,
-            options: Vec::new(),
+            ..Given::of(self.family, &format!("-m {}", kind.name()), Vec::new())
         };
         self.loaded.push(Loaded { kind, given });
         Some(self.loaded.len() - 1)
@@ -352,17 +351,16 @@ impl<'a> Reader<'a> {
 
     fn finish(mut self) -> Result<Vec<Rule>, Complaint> {
         for loaded in std::mem::take(&mut self.loaded) {
-            let mut given = loaded.given;
+            let mut given = Given {
+                protocol: Some(self.rule.protocol),
+                ..loaded.given
+            };
             match loaded.kind {
                 Loadable::Match(kind) => {
-                    let value = (kind.parse)(&mut given)?;
-                    self.check_protocol(&value, &given)?;
-                    self.rule.matches.push(value);
+                    self.rule.matches.push((kind.parse)(&mut given)?);
                 }
                 Loadable::Target(kind) => {
-                    let value = (kind.parse)(&mut given)?;
-                    self.check_ports(&value, &given)?;
-                    self.rule.target = Some(value);
+                    self.rule.target = Some((kind.parse)(&mut given)?);
                 }
                 Loadable::Row(row) => {
                     let value = row.parse(&mut given)?;
@@ -393,50 +391,11 @@ impl<'a> Reader<'a> {
         }
         Ok(rules)
     }
-
-    /// Refuses ports without a protocol that has them: the kernel would translate only the addresses.
-    fn check_ports(&self, target: &Target, given: &Given) -> Result<(), Complaint> {
-        let (Target::Redirect(nat)
-        | Target::Masquerade(nat)
-        | Target::Snat(nat)
-        | Target::Dnat(nat)) = target
-        else {
-            return Ok(());
-        };
-        let protocol = self.rule.protocol.map(|(_, protocol)| protocol.0);
-        if nat.ports.is_none() || protocol.is_some_and(|n| WITH_PORTS.contains(&n)) {
-            return Ok(());
-        }
-        Err(given.lacks("-p tcp, udp, sctp or dccp for its ports"))
-    }
-
-    /// Refuses a match without its protocol: the kernel returns `EINVAL` without a reason.
-    fn check_protocol(&self, value: &Match, given: &Given) -> Result<(), Complaint> {
-        let needs = match value {
-            Match::Tcp(_) => Protocol::TCP,
-            Match::Udp(_) => Protocol::UDP,
-            Match::Icmp(_) => Protocol::ICMP,
-            Match::Icmp6(_) => Protocol::ICMPV6,
-            Match::Multiport(_) => match self.rule.protocol {
-                Some((Not(false), Protocol(6 | 17 | 33 | 132 | 136))) => return Ok(()),
-                _ => return Err(given.lacks("-p tcp, udp, udplite, sctp or dccp")),
-            },
-            _ => return Ok(()),
-        };
-        if self.rule.protocol == Some((Not(false), needs)) {
-            return Ok(());
-        }
-        let message = format!("{} needs -p {needs}; add it", given.name);
-        Err(complain(given.column, message))
-    }
 }
 
 fn too_many(count: usize) -> String {
     format!("makes {count} rules of the line, and a table has at most {MOST_RULES}; use a set")
 }
-
-/// The protocols with which iptables accepts ports of a NAT target, in either family.
-const WITH_PORTS: [u8; 5] = [6, 17, 132, 33, 1];
 
 /// Whether the network restricts the rule; a network of every address does not.
 fn matters(net: &(Not, Network)) -> bool {

@@ -1,16 +1,12 @@
 //! Matches (`-m`).
 
-pub(crate) mod addrtype;
 pub(crate) mod comment;
 pub(crate) mod connmark;
 pub(crate) mod conntrack;
-pub(crate) mod icmp;
-pub(crate) mod icmp6;
 pub(crate) mod mark;
 pub(crate) mod multiport;
 pub(crate) mod owner;
 pub(crate) mod set;
-pub(crate) mod socket;
 pub(crate) mod tcp;
 pub(crate) mod udp;
 

@@ -38,6 +38,21 @@ pub(crate) const KIND: Kind<Multiport> = Kind {
     parse,
 };
 
+/// Each side with its number, and the names of its option, of which the first one is printed.
+const SIDES: [(Side, u8, &[&str]); 3] = [
+    (
+        Side::Source,
+        XT_MULTIPORT_SOURCE,
+        &["--sports", "--source-ports"],
+    ),
+    (
+        Side::Destination,
+        XT_MULTIPORT_DESTINATION,
+        &["--dports", "--destination-ports"],
+    ),
+    (Side::Either, XT_MULTIPORT_EITHER, &["--ports"]),
+];
+
 const LIMIT: &str = "1 to 15 ports are possible, a range counts as two; use several rules";
 
 fn is_range(p: &PortRange) -> bool {
@@ -60,11 +75,8 @@ fn encode(v: &Multiport, form: Form, _: &Context<'_>) -> Encoded {
     if old && (v.not.0 || v.ports.iter().any(is_range)) {
         return Ok(None);
     }
-    let flags = match v.side {
-        Side::Source => XT_MULTIPORT_SOURCE,
-        Side::Destination => XT_MULTIPORT_DESTINATION,
-        Side::Either => XT_MULTIPORT_EITHER,
-    };
+    let side = SIDES.iter().find(|(side, ..)| *side == v.side);
+    let flags = side.map_or(0, |(_, flags, _)| *flags);
     let (mut ports, mut pflags) = ([0; XT_MULTI_PORTS], [0; XT_MULTI_PORTS]);
     for ((port, flag), word) in ports.iter_mut().zip(&mut pflags).zip(words) {
         (*port, *flag) = word;
@@ -89,12 +101,7 @@ fn decode(form: Form, b: &[u8], _: &Context<'_>) -> Option<Multiport> {
         0 => ([0; XT_MULTI_PORTS], 0),
         _ => read(b).map(|w: XtMultiportV1| (w.pflags, w.invert))?,
     };
-    let side = match old.flags {
-        XT_MULTIPORT_SOURCE => Side::Source,
-        XT_MULTIPORT_DESTINATION => Side::Destination,
-        XT_MULTIPORT_EITHER => Side::Either,
-        _ => return None,
-    };
+    let (side, ..) = *SIDES.iter().find(|(_, flags, _)| *flags == old.flags)?;
     let mut words = old.ports.into_iter().zip(pflags).take(old.count.into());
     let mut ports = Vec::new();
     while let Some((first, is_range)) = words.next() {
@@ -113,22 +120,17 @@ fn decode(form: Form, b: &[u8], _: &Context<'_>) -> Option<Multiport> {
 
 impl fmt::Display for Multiport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let option = match self.side {
-            Side::Source => "--sports",
-            Side::Destination => "--dports",
-            Side::Either => "--ports",
-        };
+        let mut sides = SIDES.iter().filter(|(side, ..)| *side == self.side);
+        let option = sides.find_map(|(_, _, names)| names.first()).unwrap_or(&"");
         write!(f, "{} {option} ", self.not)?;
         comma_separated(f, &self.ports)
     }
 }
 
 fn parse(given: &mut Given) -> Result<Multiport, Complaint> {
-    for (names, side) in [
-        (&["--sports", "--source-ports"][..], Side::Source),
-        (&["--dports", "--destination-ports"], Side::Destination),
-        (&["--ports"], Side::Either),
-    ] {
+    let with_ports = [6, 17, 33, 132, 136].map(Protocol);
+    given.of_protocol(&with_ports, "tcp, udp, udplite, sctp or dccp")?;
+    for (side, _, names) in SIDES {
         if let Some(o) = given.take(names) {
             let mut ports = Vec::new();
             let mut count = 0;

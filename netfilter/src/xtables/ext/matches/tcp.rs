@@ -143,6 +143,7 @@ fn flags(o: &Opt, n: usize) -> Result<u8, Complaint> {
 }
 
 fn parse(given: &mut Given) -> Result<Tcp, Complaint> {
+    given.of_protocol(&[Protocol::TCP], "tcp")?;
     let mut v = Tcp {
         sport: given.ports(&["--sport", "--source-port"])?,
         ..Tcp::default()

@@ -53,6 +53,7 @@ impl fmt::Display for Udp {
 }
 
 fn parse(given: &mut Given) -> Result<Udp, Complaint> {
+    given.of_protocol(&[Protocol::UDP], "udp")?;
     Ok(Udp {
         sport: given.ports(&["--sport", "--source-port"])?,
         dport: given.ports(&["--dport", "--destination-port"])?,

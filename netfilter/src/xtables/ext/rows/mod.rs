@@ -33,10 +33,12 @@ macro_rules! rows {
     };
 }
 
+mod addrtype;
 mod bpf;
 mod connbytes;
 mod hashlimit;
 mod headers;
+mod icmp;
 mod iprange;
 mod limit;
 mod link;
@@ -59,10 +61,12 @@ use super::row::Row;
 
 /// Every row.
 pub(super) static ROWS: &[&[Row]] = &[
+    addrtype::ROWS,
     bpf::ROWS,
     connbytes::ROWS,
     hashlimit::ROWS,
     headers::ROWS,
+    icmp::ROWS,
     iprange::ROWS,
     limit::ROWS,
     link::ROWS,

@@ -49,6 +49,13 @@ const fn recent(names: &'static [&'static str], bit: u64) -> Field {
     flag(names, 8, 1, bit).not(9, 1, 1)
 }
 
+const TRANSPARENT: Field = flag(&["--transparent"], 0, 1, 1);
+const NOWILDCARD: Field = flag(&["--nowildcard"], 0, 1, 2);
+
+const NODES: &[&str] = &["--cluster-local-nodemask", "--cluster-local-node"];
+
+const RECENT: &[&str] = &["--set", "--rcheck", "--update", "--remove"];
+
 rows! {
     // `unused` is a list of ranges; rows with one IPv4 address have one range.
     #[allow(clippy::single_range_in_vec_init)]
@@ -56,7 +63,11 @@ rows! {
         field(&["--path"], Text(512, Quote::Unsafe), 4).set(0, 1, 1).not(2, 1, 1),
         field(&["--cgroup"], Number(4), 4).set(1, 1, 1).not(3, 1, 1),
     ]
-    MATCH "cluster" { size: 16, one_of: &["--cluster-local-nodemask", "--cluster-local-node"], only_one: true } [
+    MATCH "socket" { revision: 3, size: 1 } [TRANSPARENT, NOWILDCARD, flag(&["--restore-skmark"], 0, 1, 4)]
+    MATCH "socket" { revision: 2, size: 1 } [TRANSPARENT, NOWILDCARD]
+    MATCH "socket" { revision: 1, size: 1 } [TRANSPARENT]
+    MATCH "socket" { family: Some(Ip) }
+    MATCH "cluster" { size: 16, one_of: NODES, exclude: NODES } [
         field(&["--cluster-local-nodemask"], Hex(4, 8), 4).not(12, 4, 1),
         field(&["--cluster-local-node"], Value::Code(&LOCAL_NODE), 4).not(12, 4, 1),
         field(&["--cluster-total-nodes"], Number(4), 0).need().within(1, 32),
@@ -91,7 +102,7 @@ rows! {
     MATCH "quota" { size: 24 } [field(&["--quota"], Number(8), 8).not(0, 4, 1).need()]
     MATCH "realm" { family: Some(Ip), size: 12 } [field(&["--realm"], Masked("cosmos"), 0).not(8, 1, 1).need()]
     MATCH "recent" { revision: 1, size: 228, initial: &[(10, b"DEFAULT"), (212, &[0xff; 16])], unused: &[216..228],
-        one_of: &["--set", "--rcheck", "--update", "--remove"], only_one: true } [
+        one_of: RECENT, exclude: RECENT } [
         recent(&["--set"], 2),
         recent(&["--rcheck"], 1),
         recent(&["--update"], 4),

@@ -77,9 +77,11 @@ const HEX_STRING: Code = Code {
     },
 };
 
+const TEXTS: &[&str] = &["--string", "--hex-string"];
+
 rows! {
-    MATCH "string" { revision: 1, size: 160, initial: &[(2, &[0xff; 2])], one_of: &["--string", "--hex-string"],
-        only_one: true } [
+    MATCH "string" { revision: 1, size: 160, initial: &[(2, &[0xff; 2])], one_of: TEXTS,
+        exclude: TEXTS } [
         field(&["--string"], Value::Code(&STRING), 0).not(FLAGS, 1, 1),
         field(&["--hex-string"], Value::Code(&HEX_STRING), 0).not(FLAGS, 1, 1),
         field(&["--algo"], Value::Text(16, Quote::Never), 4).need(),

@@ -96,45 +96,43 @@ const TUPLE: Code = Code {
     ..Code::WORD
 };
 
-/// The option, its bit of `IPT_ECN_OP_*`, the offset of its value, the lowest bit of the value, and the largest value. ECE and CWR
-/// are bits of one byte.
-const ECN: [(&str, u64, usize, u32, u64); 3] = [
-    ("--ecn-tcp-ece", 0x10, 2, 0, 1),
-    ("--ecn-tcp-cwr", 0x20, 2, 1, 1),
-    ("--ecn-ip-ect", 1, 1, 0, 3),
-];
+/// `ipt_ECN_info.operation`: `IPT_ECN_OP_SET_ECE`, and the next bit for CWR.
+const ECN: Place = Place { at: 0, width: 1 };
+const ECE: u64 = 0x10;
+const BOTH: u64 = 0x30;
 
-fn show_ecn(b: &Blob, _: XtFamily) -> Option<Vec<Shown>> {
-    if (b.uint(0, 1), b.uint(2, 1)) == (0x30, 0) {
-        return Some(vec![Shown::new("--ecn-tcp-remove", Vec::new())]);
-    }
-    let set = ECN
-        .into_iter()
-        .filter(|(_, bit, ..)| b.uint(0, 1) & bit != 0);
-    let all = set.map(|(name, _, at, first, most)| Shown::one(name, b.uint(at, 1) >> first & most));
-    Some(all.collect())
-}
+/// Both operations, without a flag.
+const REMOVE: Code = Code {
+    words: 0,
+    show: |b, _, _| ((b.uint(0, 1), b.uint(2, 1)) == (BOTH, 0)).then(Vec::new),
+    read: |_, b, _, _| {
+        b.or(ECN, BOTH);
+        Ok(())
+    },
+    ..Code::WORD
+};
 
-fn read_ecn(given: &mut Given, b: &mut Blob) -> Result<(), Complaint> {
-    const OPERATION: Place = Place { at: 0, width: 1 };
-    if given.flag("--ecn-tcp-remove")? {
-        b.or(OPERATION, 0x30);
+/// The flag with this number.
+const fn ecn<const FLAG: u32>() -> Code {
+    Code {
+        show: |b, at, family| {
+            let is_given = b.has(ECN, ECE << FLAG) && (REMOVE.show)(b, at, family).is_none();
+            is_given.then(|| vec![(b.uint(at, 1) >> FLAG & 1).to_string()])
+        },
+        read: |o, b, at, _| {
+            let value = number_of(o, o.word(0), 1)?;
+            if value > 1 {
+                return Err(o.wrong("is out of range; give 0 to 1"));
+            }
+            if b.has(ECN, ECE << FLAG) {
+                return Err(o.wrong("and --ecn-tcp-remove exclude each other; give one of them"));
+            }
+            b.or(ECN, ECE << FLAG);
+            b.or(Place { at, width: 1 }, value << FLAG);
+            Ok(())
+        },
+        ..Code::WORD
     }
-    for (name, bit, at, first, most) in ECN {
-        let Some(o) = given.take(&[name]) else {
-            continue;
-        };
-        let value = number_of(&o, o.plain()?.word(0), 1)?;
-        if value > most {
-            return Err(o.wrong(&format!("is out of range; give 0 to {most}")));
-        }
-        if b.has(OPERATION, bit) {
-            return Err(given.conflict("--ecn-tcp-remove and the flags of TCP"));
-        }
-        b.or(OPERATION, bit);
-        b.or(Place { at, width: 1 }, value << first);
-    }
-    Ok(())
 }
 
 /// `xt_hmark_info.flags`
@@ -149,6 +147,8 @@ const fn mode(names: &'static [&'static str], mode: u64) -> Field {
     field(names, Number(1), 1).is(0, 1, mode)
 }
 
+const TCPMSS: &[&str] = &["--set-mss", "--clamp-mss-to-pmtu"];
+
 rows! {
     TARGET "AUDIT" { size: 1 } [field(&["--type"], Choice(1, AUDIT), 0).need()]
     TARGET "CHECKSUM" { size: 1 } [flag(&["--checksum-fill"], 0, 1, 1).need()]
@@ -158,10 +158,12 @@ rows! {
         field(&["--restore"], Value::Nothing, 0).is(0, 1, 2),
     ]
     TARGET "ECN" { family: Some(Ip), size: 3,
-        one_of: &["--ecn-tcp-remove", "--ecn-tcp-ece", "--ecn-tcp-cwr", "--ecn-ip-ect"],
-        options: Options::Code { repeated: false, show: show_ecn, read: read_ecn, names: &[
-            ("--ecn-tcp-remove", 0), ("--ecn-tcp-ece", 1), ("--ecn-tcp-cwr", 1), ("--ecn-ip-ect", 1),
-        ] } }
+        one_of: &["--ecn-tcp-remove", "--ecn-tcp-ece", "--ecn-tcp-cwr", "--ecn-ip-ect"] } [
+        field(&["--ecn-tcp-remove"], Value::Code(&REMOVE), 2),
+        field(&["--ecn-tcp-ece"], Value::Code(&const { ecn::<0>() }), 2),
+        field(&["--ecn-tcp-cwr"], Value::Code(&const { ecn::<1>() }), 2),
+        field(&["--ecn-ip-ect"], Number(1), 1).set(0, 1, 1).within(0, 3),
+    ]
     TARGET "TTL" { family: Some(Ip), size: 2, one_of: &["--ttl-set", "--ttl-inc", "--ttl-dec"] } [
         mode(&["--ttl-set"], 0),
         mode(&["--ttl-inc"], 1).within(1, 255),
@@ -201,6 +203,10 @@ rows! {
     TARGET "SECMARK" { revision: 1, size: 264, initial: &[(0, &[1])] } [
         field(&["--selctx"], Text(256, Quote::Never), 1).need(),
     ]
+    // Before Linux 5.13. The kernel stores its number of the context at 4, and lists it.
+    TARGET "SECMARK" { size: 264, rounded: 4..8, initial: &[(0, &[1])] } [
+        field(&["--selctx"], Text(256, Quote::Never), 8).need(),
+    ]
     TARGET "SYNPROXY" { size: 4 } [
         flag(&["--sack-perm"], 0, 1, 4),
         flag(&["--timestamp"], 0, 1, 8),
@@ -208,7 +214,7 @@ rows! {
         field(&["--mss"], Number(2), 2).set(0, 1, 1),
         flag(&["--ecn"], 0, 1, 0x10),
     ]
-    TARGET "TCPMSS" { size: 2, one_of: &["--set-mss", "--clamp-mss-to-pmtu"], only_one: true } [
+    TARGET "TCPMSS" { size: 2, one_of: TCPMSS, exclude: TCPMSS } [
         field(&["--set-mss"], Value::Code(&MSS), 0),
         field(&["--clamp-mss-to-pmtu"], Value::Nothing, 0).is(0, 2, CLAMP),
     ]

@@ -34,11 +34,18 @@ impl Nat {
     }
 }
 
-const FLAGS: &[(&str, u32)] = &[
+/// Options without arguments, with their bits.
+const FLAGS: [(&str, u32); 3] = [
     ("--random", NF_NAT_RANGE_PROTO_RANDOM),
     ("--random-fully", NF_NAT_RANGE_PROTO_RANDOM_FULLY),
     ("--persistent", NF_NAT_RANGE_PERSISTENT),
 ];
+
+/// The option for the new address or port, and those of [`FLAGS`].
+const fn options(to: &'static str) -> [(&'static str, usize); 4] {
+    let [(random, _), (fully, _), (persistent, _)] = FLAGS;
+    [(to, 1), (random, 0), (fully, 0), (persistent, 0)]
+}
 
 pub(crate) const REDIRECT: Kind<Nat> = Kind {
     name: "REDIRECT",
@@ -48,12 +55,7 @@ pub(crate) const REDIRECT: Kind<Nat> = Kind {
         Some(_) => Err("it takes no addresses; give them to SNAT or DNAT".into()),
     },
     decode,
-    options: &[
-        ("--to-ports", 1),
-        ("--random", 0),
-        ("--random-fully", 0),
-        ("--persistent", 0),
-    ],
+    options: const { &options("--to-ports") },
     parse: |given| {
         let ports = given.take(&["--to-ports"]);
         let ports = ports.map(|o| o.dashed(o.plain()?.word(0))).transpose()?;
@@ -80,12 +82,7 @@ pub(crate) const SNAT: Kind<Nat> = Kind {
     },
     encode,
     decode,
-    options: &[
-        ("--to-source", 1),
-        ("--random", 0),
-        ("--random-fully", 0),
-        ("--persistent", 0),
-    ],
+    options: const { &options("--to-source") },
     parse: |given| {
         let to = destination(&given.need(&["--to-source"])?, given.family)?;
         flags(given, to)
@@ -98,12 +95,7 @@ pub(crate) const DNAT: Kind<Nat> = Kind {
         XtFamily::Ip => forms!["DNAT" 2, "DNAT" 0],
         XtFamily::Ip6 => forms!["DNAT" 2, "DNAT" 1],
     },
-    options: &[
-        ("--to-destination", 1),
-        ("--random", 0),
-        ("--random-fully", 0),
-        ("--persistent", 0),
-    ],
+    options: const { &options("--to-destination") },
     parse: |given| {
         let to = destination(&given.need(&["--to-destination"])?, given.family)?;
         flags(given, to)
@@ -124,13 +116,10 @@ fn encode(v: &Nat, form: Form, cx: &Context<'_>) -> Encoded {
     if v.base_port.is_some() && form.revision < 2 {
         return Ok(None);
     }
-    let mut flags = 0;
+    let mut flags = v.flags().fold(0, |all, (_, bit)| all | bit);
     for (is, bit) in [
         (v.addresses.is_some(), NF_NAT_RANGE_MAP_IPS),
         (v.ports.is_some(), NF_NAT_RANGE_PROTO_SPECIFIED),
-        (v.random, NF_NAT_RANGE_PROTO_RANDOM),
-        (v.persistent, NF_NAT_RANGE_PERSISTENT),
-        (v.random_fully, NF_NAT_RANGE_PROTO_RANDOM_FULLY),
         (v.base_port.is_some(), NF_NAT_RANGE_PROTO_OFFSET),
     ] {
         flags |= if is { bit } else { 0 };
@@ -170,12 +159,7 @@ fn decode(form: Form, b: &[u8], cx: &Context<'_>) -> Option<Nat> {
         _ => read(b).map(|w: NfNatRange| (w.flags, w.addr, w.proto))?,
     };
     let has = |bit| flags & bit != 0;
-    let mut v = Nat {
-        random: has(NF_NAT_RANGE_PROTO_RANDOM),
-        random_fully: has(NF_NAT_RANGE_PROTO_RANDOM_FULLY),
-        persistent: has(NF_NAT_RANGE_PERSISTENT),
-        ..Nat::default()
-    };
+    let mut v = Nat::default().with(FLAGS.map(|(_, bit)| has(bit)));
     if has(NF_NAT_RANGE_MAP_IPS) {
         let [first, last] = addr.map(|a: InetAddr| a.ip(cx.family));
         v.addresses = Some(first..=last);
@@ -200,19 +184,19 @@ pub(crate) fn to_ports(v: &Nat, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(" --to-ports ")?;
         range(f, ports)?;
     }
-    v.flags(f)
+    v.print_flags(f)
 }
 
 /// The options of SNAT.
 pub(crate) fn to_source(v: &Nat, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     v.to(f, "--to-source")?;
-    v.flags(f)
+    v.print_flags(f)
 }
 
 /// The options of DNAT.
 pub(crate) fn to_destination(v: &Nat, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     v.to(f, "--to-destination")?;
-    v.flags(f)
+    v.print_flags(f)
 }
 
 /// `P` or `P-Q`
@@ -226,10 +210,25 @@ fn range(f: &mut fmt::Formatter<'_>, ports: &RangeInclusive<u16>) -> fmt::Result
 }
 
 impl Nat {
-    fn flags(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    /// The flags, in the order of [`FLAGS`].
+    fn with(self, [random, random_fully, persistent]: [bool; 3]) -> Self {
+        Self {
+            random,
+            random_fully,
+            persistent,
+            ..self
+        }
+    }
+
+    fn flags(&self) -> impl Iterator<Item = (&'static str, u32)> {
         let given = [self.random, self.random_fully, self.persistent];
-        let mut given = given.iter().zip(FLAGS).filter(|(is, _)| **is);
-        given.try_for_each(|(_, (option, _))| write!(f, " {option}"))
+        let given = given.into_iter().zip(FLAGS).filter(|(is, _)| *is);
+        given.map(|(_, flag)| flag)
+    }
+
+    fn print_flags(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.flags()
+            .try_for_each(|(option, _)| write!(f, " {option}"))
     }
 
     fn to(&self, f: &mut fmt::Formatter<'_>, option: &str) -> fmt::Result {
@@ -301,11 +300,14 @@ fn destination(o: &Opt, family: XtFamily) -> Result<Nat, Complaint> {
     Ok(v)
 }
 
+/// Adds the flags, and checks the protocol of ports.
 fn flags(given: &mut Given, to: Nat) -> Result<Nat, Complaint> {
-    Ok(Nat {
-        random: given.flag("--random")?,
-        random_fully: given.flag("--random-fully")?,
-        persistent: given.flag("--persistent")?,
-        ..to
-    })
+    if to.ports.is_some() {
+        given.with_ports()?;
+    }
+    let mut all = [false; 3];
+    for (is, (option, _)) in all.iter_mut().zip(FLAGS) {
+        *is = given.flag(option)?;
+    }
+    Ok(to.with(all))
 }

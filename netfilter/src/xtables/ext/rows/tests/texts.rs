@@ -5,6 +5,8 @@ use crate::xtables::XtFamily::{self, Ip, Ip6};
 /// At least one text for every row, as `iptables-save` prints it.
 #[rustfmt::skip]
 pub(super) const TEXTS: &[(XtFamily, &str)] = &[
+    (Ip, "-m addrtype ! --src-type UNICAST,LOCAL --dst-type XRESOLVE"),
+    (Ip6, "-m addrtype --src-type LOCAL ! --dst-type NAT --limit-iface-out"),
     (Ip, "-m ah ! --ahspi 7:9"),
     (Ip6, "-m ah --ahspi 3 ! --ahlen 4 --ahres"),
     (Ip, "-m bpf --bytecode \"2,48 0 0 9,6 1 2 4294967295\""),
@@ -39,6 +41,10 @@ pub(super) const TEXTS: &[(XtFamily, &str)] = &[
     (Ip6, "-m hbh --hbh-len 42 --hbh-opts 1:2,23"),
     (Ip, "-m helper ! --helper ftp-2121"),
     (Ip6, "-m hl ! --hl-eq 3"),
+    (Ip, "-m icmp ! --icmp-type 3/1"),
+    (Ip, "-m icmp --icmp-type any"),
+    (Ip6, "-m icmp6 ! --icmpv6-type 255"),
+    (Ip6, "-m icmp6 --icmpv6-type 1/6"),
     (Ip, "-m ipcomp --ipcompspi 18 --compres"),
     (Ip, "-m ipcomp --ipcompspi 0:4294967295"),
     (Ip, "-m hashlimit --hashlimit-above 512b/s --hashlimit-burst 1536b --hashlimit-name h"),
@@ -64,6 +70,10 @@ pub(super) const TEXTS: &[(XtFamily, &str)] = &[
     (Ip, "-m rpfilter --loose --validmark --accept-local --invert"),
     (Ip6, "-m rt --rt-type 0 ! --rt-segsleft 1:23 --rt-len 42 --rt-0-res --rt-0-addrs ::1,a::b --rt-0-not-strict"),
     (Ip, "-m sctp ! --sport 1:772 --dport 5 ! --chunk-types only DATA:iB,ASCONF"),
+    (Ip, "-m socket"),
+    (Ip, "-m socket --transparent"),
+    (Ip6, "-m socket --transparent --nowildcard"),
+    (Ip6, "-m socket --nowildcard --restore-skmark"),
     (Ip6, "-m srh ! --srh-next-hdr 17 --srh-hdr-len-gt 8 --srh-segs-left-eq 1 --srh-last-entry-lt 4 --srh-tag 258 \
            ! --srh-psid a::/64 --srh-nsid b::/128 --srh-lsid c::/0"),
     (Ip, "-m statistic --mode random ! --probability 0.33333333349"),
@@ -117,6 +127,7 @@ pub(super) const TEXTS: &[(XtFamily, &str)] = &[
 /// Texts that are parsed, and how they are printed.
 #[rustfmt::skip]
 pub(super) const OTHER_TEXTS: &[(XtFamily, &str, &str)] = &[
+    (Ip, "-m addrtype --dst-type local,Broadcast", "-m addrtype --dst-type LOCAL,BROADCAST"),
     (Ip, "-m time ! --weekdays Mon,2 --datestop 2038-01-19T03:14:07", "-m time --weekdays Wed,Thu,Fri,Sat,Sun --datestop 2038-01-19T03:14:07"),
     (Ip, "-m string --hex-string \"a|20 62|c\" --algo bm", "-m string --string \"a bc\" --algo bm"),
     (Ip, "-m cluster --cluster-local-node 2 --cluster-total-nodes 2 --cluster-hash-seed 1", "-m cluster --cluster-local-nodemask 0x00000002 --cluster-total-nodes 2 --cluster-hash-seed 0x00000001"),
@@ -238,6 +249,12 @@ pub(super) const WRONG: &[(XtFamily, &str, &str)] = &[
     (Ip6, "-j REJECT --reject-with icmp-net-unreachable", "icmp6-no-route"),
     (Ip, "-j REJECT --reject-with no-route", "tcp-reset"),
     (Ip, "-m state --state SNAT", "no state"),
+    (Ip, "-m addrtype --limit-iface-in", "needs one of --src-type, --dst-type"),
+    (Ip, "-m addrtype --dst-type LOCAL --limit-iface-in --limit-iface-out", "exclude each other"),
+    (Ip, "-m addrtype --dst-type HOST", "give UNSPEC, UNICAST"),
+    (Ip, "-m icmp --icmp-type any", "needs -p icmp"),
+    (Ip6, "! -p icmpv6 -m icmp6 --icmpv6-type ping", "needs -p ipv6-icmp"),
+    (Ip, "-p icmp -m icmp --icmp-type 256", "no type"),
     // iptables parses the address of these two as 0.0.0.10/8.
     (Ip, "-j NETMAP --to 10/8", "no IPv4 address"),
     (Ip, "-m conntrack --ctorigsrc 10/8", "no IPv4 address"),
