@@ -140,11 +140,11 @@ fn net(ip: IpAddr, length: Option<u8>) -> Option<IpNet> {
 }
 
 fn key(kind: &SetType, a: &EntryAttrs) -> Option<Key> {
-    Some(match kind {
-        SetType::BitmapPort => Key::Port(a.port?),
-        SetType::ListSet => Key::Set(a.name.clone()?),
-        SetType::Other(_) => return None,
-        other => Key::Parts(to_parts(other.dimensions(), a)?),
+    Some(match kind.dimensions() {
+        [] => return None,
+        [Dimension::Number] => Key::Port(a.port?),
+        [Dimension::Set] => Key::Set(a.name.clone()?),
+        parts => Key::Parts(to_parts(parts, a)?),
     })
 }
 
@@ -152,9 +152,9 @@ fn key(kind: &SetType, a: &EntryAttrs) -> Option<Key> {
 /// ignore them.
 pub(super) fn from_entry(kind: &SetType, a: EntryAttrs) -> Entry {
     let interface = raw::IPSET_FLAG_PHYSDEV | raw::IPSET_FLAG_IFACE_WILDCARD;
-    let known = match kind {
-        SetType::HashNetIface => raw::IPSET_FLAG_NOMATCH | interface,
-        _ => raw::IPSET_FLAG_NOMATCH,
+    let known = match kind.has(Dimension::Interface) {
+        true => raw::IPSET_FLAG_NOMATCH | interface,
+        false => raw::IPSET_FLAG_NOMATCH,
     };
     let is_known = a.unknown.is_empty() && a.flags.unwrap_or(0) & !known == 0;
     let Some(key) = key(kind, &a).filter(|_| is_known) else {

@@ -2,7 +2,7 @@
 //!
 //! The meaning of numbers from 4352 on (`IPSET_ERR_TYPE_SPECIFIC`) depends on the group of types.
 
-use super::model::{Key, SetType};
+use super::model::{Key, Method, SetType};
 use super::raw::*;
 use weir_netlink::{Error, ErrorKind};
 
@@ -24,10 +24,10 @@ impl Class {
     /// The group of a type.
     #[must_use]
     pub fn of(kind: &SetType) -> Self {
-        match kind {
-            SetType::ListSet => Self::List,
-            kind if kind.is_bitmap() => Self::Bitmap,
-            _ => Self::Hash,
+        match kind.method() {
+            Some(Method::List) => Self::List,
+            Some(Method::Bitmap) => Self::Bitmap,
+            Some(Method::Hash) | None => Self::Hash,
         }
     }
 

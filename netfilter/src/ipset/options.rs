@@ -2,7 +2,7 @@
 //! of a type it exists.
 
 use super::codec::{MAX_TIMEOUT, from_ip, to_ip};
-use super::model::{Header, SetFamily, SetType, Since};
+use super::model::{Dimension, Header, NEVER, SetFamily, SetType, Since};
 use super::raw;
 use super::restore::{Token, Wrong, address, bounds, number, port_range, wrong};
 use super::wire::{CreateAttrs, IpAttrs};
@@ -95,21 +95,19 @@ macro_rules! flag {
 /// The size and the range of a set.
 static SIZES: [CreateOption; 6] = [
     CreateOption {
-        takes: |kind| *kind == SetType::HashIpMark,
+        takes: |kind| kind.has(Dimension::Mark),
         // The kernel sends it in host order (`nla_put_u32()` in ip_set_hash_gen.h), unlike all other numbers.
         decode: |h, a| {
             h.mark_mask = a
                 .mark_mask
                 .map(|mask| u32::from_ne_bytes(mask.to_be_bytes()))
         },
-        normalize: |h, _| {
-            h.mark_mask = default(h.kind == SetType::HashIpMark, h.mark_mask, u32::MAX)
-        },
+        normalize: |h, _| h.mark_mask = default(h.kind.has(Dimension::Mark), h.mark_mask, u32::MAX),
         ..number!("markmask", mark_mask in (1, ALL), "0x{:08x}")
     },
     CreateOption {
         name: "range",
-        takes: |kind| *kind == SetType::BitmapPort,
+        takes: |kind| kind.has(Dimension::Number),
         needed: Some("0-65535"),
         is_given: |h| h.range.is_some(),
         print: |h, f| h.range.map_or(Ok(()), |(a, b)| write!(f, "{a}-{b}")),
@@ -128,7 +126,7 @@ static SIZES: [CreateOption; 6] = [
     },
     CreateOption {
         name: "range",
-        takes: |kind| matches!(kind, SetType::BitmapIp | SetType::BitmapIpMac),
+        takes: |kind| kind.is_bitmap() && kind.has(Dimension::Ip),
         needed: Some("10.0.0.0/16"),
         is_given: |h| h.addresses.is_some(),
         print: |h, f| h.addresses.map_or(Ok(()), |(a, b)| write!(f, "{a}-{b}")),
@@ -149,9 +147,9 @@ static SIZES: [CreateOption; 6] = [
         ..BLANK
     },
     CreateOption {
-        takes: |kind| *kind == SetType::ListSet,
+        takes: |kind| kind.has(Dimension::Set),
         normalize: |h, _| {
-            h.size = default(h.kind == SetType::ListSet, h.size, 8).map(|size| size.max(4));
+            h.size = default(h.kind.has(Dimension::Set), h.size, 8).map(|size| size.max(4));
         },
         ..number!("size", size in (0, ALL), "{}")
     },
@@ -171,7 +169,7 @@ static SIZES: [CreateOption; 6] = [
 /// The masks of addresses. `hash:ip` and `bitmap:ip` had `netmask` before other types, and are printed with both masks at its old position.
 static MASKS: [CreateOption; 2] = [
     CreateOption {
-        takes: |kind| has_mask(kind) || *kind == SetType::BitmapIp,
+        takes: |kind| has_mask(kind) || is_early(kind),
         since: Some((
             |kind, since| if is_early(kind) { 0 } else { since.masks },
             "Linux 6.2",
@@ -240,14 +238,11 @@ pub(super) fn options(kind: &SetType) -> impl Iterator<Item = &'static CreateOpt
 }
 
 fn is_early(kind: &SetType) -> bool {
-    matches!(kind, SetType::HashIp | SetType::BitmapIp)
+    kind.dimensions() == [Dimension::Ip]
 }
 
 fn has_mask(kind: &SetType) -> bool {
-    matches!(
-        kind,
-        SetType::HashIp | SetType::HashIpPort | SetType::HashNetNet
-    )
+    kind.since().is_some_and(|since| since.masks != NEVER)
 }
 
 /// The prefix length of a single address.

@@ -1,11 +1,9 @@
 //! ipset: set types with their revisions.
 
 use super::{Answer, Finding, RunningKernel, finding};
-use crate::ipset::SetType;
 use crate::ipset::question::ask_type;
-use crate::ipset::raw::{
-    IPSET_ERR_FIND_TYPE, IPSET_PROTOCOL_MIN, NFPROTO_IPV4, NFPROTO_IPV6, NFPROTO_UNSPEC,
-};
+use crate::ipset::raw::{IPSET_ERR_FIND_TYPE, IPSET_PROTOCOL_MIN};
+use crate::ipset::{SetFamily, SetType};
 use weir_netlink::Result;
 use weir_netlink::nfnetlink::Socket;
 
@@ -20,13 +18,14 @@ const ABSENT: &[i32] = &[libc::ENOENT, libc::EINVAL, libc::EPROTONOSUPPORT];
 /// Every type with each of its families (`NFPROTO_*`) and the name of that feature.
 fn each() -> impl Iterator<Item = (&'static SetType, u8, String)> {
     SetType::all().flat_map(|kind| {
-        let families: &[(u8, &str)] = match kind {
-            kind if kind.has_family() => &[(NFPROTO_IPV4, " inet"), (NFPROTO_IPV6, " inet6")],
-            SetType::BitmapIp | SetType::BitmapIpMac => &[(NFPROTO_IPV4, "")],
-            _ => &[(NFPROTO_UNSPEC, "")],
+        let feature = move |family: &SetFamily| {
+            let name = match kind.has_family() {
+                true => format!("{kind} {family}"),
+                false => kind.to_string(),
+            };
+            (kind, family.number(), name)
         };
-        let feature = move |(family, name): &(u8, &str)| (kind, *family, format!("{kind}{name}"));
-        families.iter().map(feature)
+        kind.families().iter().map(feature)
     })
 }
 

@@ -8,7 +8,7 @@ mod own;
 
 use crate::common::assert_text;
 use crate::common::ipset::{
-    engine, ipset, load, our_load, our_save, save, seedless, sets, sorted, timeless,
+    engine, ipset, load, our_load, our_save, save, seedless, sets, sorted, statements, timeless,
 };
 use ipnet::IpNet;
 use std::net::IpAddr;
@@ -359,16 +359,9 @@ fn every_verb() {
             e.type_of("n").unwrap(),
             (SetType::HashNet, SetFamily::Inet6)
         );
-        let (index, family) = e.index_of("n").unwrap();
-        assert_eq!(family, SetFamily::Inet6);
-        assert_eq!(e.name_of(index).unwrap(), "n");
         let listed = &e.headers(Some("c")).unwrap()[0];
         assert_eq!((listed.set.entries.len(), listed.elements), (0, Some(1)));
-        assert_eq!(
-            Some(listed.index.unwrap()),
-            e.index_of("c").ok().map(|(i, _)| i)
-        );
-        assert!(listed.memory > 0 && listed.references == 0);
+        assert!(listed.index.is_some() && listed.memory > 0 && listed.references == 0);
         e.flush("c").unwrap();
         assert_eq!(e.list(Some("c")).unwrap()[0].set.entries, vec![]);
         e.destroy("c").unwrap();
@@ -428,7 +421,7 @@ fn sets_of_another_owner_are_left_alone() {
 
 fn desired(text: &str) -> Vec<Set> {
     let mut sets: Vec<Set> = Vec::new();
-    for s in restore::parse(text, []).unwrap() {
+    for s in statements(text).unwrap() {
         match s.command {
             restore::Command::Create(h) => sets.push(Set::new(*h)),
             restore::Command::Add(name, entries) => {

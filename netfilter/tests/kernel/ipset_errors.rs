@@ -147,8 +147,6 @@ fn refusals_of_the_kernel_have_names_and_words() {
             e.flush("none").unwrap_err(),
             e.rename("none", "x").unwrap_err(),
             e.test("none", &ip(1)).unwrap_err(),
-            e.index_of("none").unwrap_err(),
-            e.name_of(60000).unwrap_err(),
         ] {
             assert!(missing.is_not_found(), "{missing}");
             says(&missing, "ENOENT", &["there is no such set"]);

@@ -6,11 +6,11 @@ use weir_testing::effort;
 use weir_testing::lacks;
 
 use crate::common::assert_text;
-use crate::common::ipset::{engine, our_save, save, seedless, timeless};
+use crate::common::ipset::{engine, our_save, save, seedless, statements, timeless};
 use proptest::prelude::*;
 use weir_netfilter::ipset::arbitrary::set;
 use weir_netfilter::ipset::wire::{CommandAttrs, CreateAttrs, EntryAttrs, IpAttrs, TestAttrs};
-use weir_netfilter::ipset::{Existing, Set, plan, restore};
+use weir_netfilter::ipset::{Existing, Set, plan};
 use weir_netlink::Netns;
 use weir_netlink::attr::{AttrSet, Target, Writer};
 
@@ -44,7 +44,7 @@ fn written_sets_are_read_back_and_listed_alike() {
         assert_text(&timeless(&our_save(&ns)).replace(" forceadd", ""), &timeless(&listing));
         // As text, through the parser of this crate and through that of the tool.
         let text: String = first.iter().map(ToString::to_string).collect();
-        let parsed = restore::parse(&text, []).unwrap();
+        let parsed = statements(&text).unwrap();
         assert_eq!(parsed.len(), text.lines().count());
         let again = Netns::create().unwrap();
         engine(&again, |e| e.restore(&text, Existing::Accept).unwrap());
@@ -107,7 +107,7 @@ proptest! {
             "timeout", "5", "range", "1-5", "10.0.0.0/8", "10.0.0.1-10.0.0.9", "tcp:1-3", "::1,tcp:80", "\"", "\"x y\"",
             "comment", "\n", "-exist", "nomatch", "swap", "1.1.1.1,tcp:1,2.2.2.2", "0x", "-", "/", ",", ":", "ä",
         ]), 0..30)) {
-        let _ = restore::parse(&text, []);
-        let _ = restore::parse(&format!("create a hash:ip\ncreate n hash:net,port\n{}", words.join(" ")), []);
+        let _ = statements(&text);
+        let _ = statements(&format!("create a hash:ip\ncreate n hash:net,port\n{}", words.join(" ")));
     }
 }

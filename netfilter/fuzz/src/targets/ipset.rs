@@ -14,7 +14,7 @@ pub(super) fn list(input: &[u8]) {
     if let Ok(found) = engine.list(None) {
         let sets: Vec<_> = found.into_iter().map(|one| one.set).collect();
         for set in &sets {
-            drop(parser::parse(&set.to_string(), []));
+            drop(parser::check(&set.to_string(), Vec::new()));
         }
         let names: Vec<_> = sets.iter().map(|set| set.header.name.clone()).collect();
         drop(plan(&[], &sets, &names));
@@ -25,6 +25,5 @@ pub(super) fn list(input: &[u8]) {
 /// `ipset restore`
 pub(super) fn restore(input: &[u8]) {
     let input = text(input);
-    drop(parser::parse(&input, []));
     drop(parser::check(&input, Vec::new()));
 }

@@ -43,7 +43,7 @@ pub(super) fn read(input: &[u8]) {
     };
     assert_eq!(text, Some(found.ruleset.to_string()));
     for family in [XtFamily::Ip, XtFamily::Ip6] {
-        let saved = found.save(family);
+        let saved = found.ruleset.family(family).to_string();
         drop(Script::parse(family, &saved));
     }
     let ours = Ownership {

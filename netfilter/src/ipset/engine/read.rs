@@ -236,45 +236,4 @@ impl<T: Transport> IpsetEngine<T> {
         let header: Header = codec::from_header(&answer);
         Ok((header.kind, header.family))
     }
-
-    /// The index by which xtables rules refer to a set, and its family (`IPSET_CMD_GET_BYNAME`, since 4.20). Swapping
-    /// sets does not change the index of a name; destroying the set frees the index.
-    ///
-    /// # Errors
-    /// `ENOENT` if there is no such set; [`Error::is_unsupported`] for an older kernel.
-    pub fn index_of(&mut self, name: &str) -> Result<(u16, SetFamily)> {
-        codec::check_name("look up", name)?;
-        self.needs_version_7()?;
-        let what = format!("set {name}");
-        let ask = self.about(name);
-        let answer = self.ask(raw::IPSET_CMD_GET_BYNAME, &ask, &what)?;
-        let index = answer.index;
-        let index =
-            index.ok_or_else(|| Error::malformed("read", what, "IPSET_ATTR_INDEX is missing"))?;
-        Ok((index, SetFamily::from(answer.family.unwrap_or(0))))
-    }
-
-    /// The name of the set with this index in rules (`IPSET_CMD_GET_BYINDEX`, since 4.20).
-    ///
-    /// # Errors
-    /// `ENOENT` if no set has the index; [`Error::is_unsupported`] for an older kernel.
-    pub fn name_of(&mut self, index: u16) -> Result<String> {
-        self.needs_version_7()?;
-        let what = format!("the set of index {index}");
-        let ask = CommandAttrs {
-            index: Some(index),
-            ..self.about_all()
-        };
-        let answer = self.ask(raw::IPSET_CMD_GET_BYINDEX, &ask, &what)?;
-        let name = answer.name;
-        name.ok_or_else(|| Error::malformed("read", what, "IPSET_ATTR_SETNAME is missing"))
-    }
-
-    fn needs_version_7(&self) -> Result<()> {
-        if self.version >= raw::IPSET_PROTOCOL {
-            return Ok(());
-        }
-        let remedy = "it needs version 7 of ipset's protocol (Linux 4.20)";
-        Err(Error::unsupported("look up", "the index of a set", remedy))
-    }
 }

@@ -55,11 +55,10 @@ impl Header {
     /// [`SetFamily::Inet`] for bitmaps of addresses.
     #[must_use]
     pub fn new(name: impl Into<String>, kind: SetType, family: SetFamily) -> Self {
-        let family = match &kind {
-            SetType::BitmapIp | SetType::BitmapIpMac => SetFamily::Inet,
-            SetType::Other(_) => family,
-            kind if kind.has_family() => family,
-            _ => SetFamily::Unspec,
+        let family = match (&kind, kind.families()) {
+            (SetType::Other(_), _) => family,
+            (_, [only]) => *only,
+            _ => family,
         };
         Self {
             name: name.into(),

@@ -35,6 +35,15 @@ pub(in crate::ipset) enum Dimension {
     Set,
 }
 
+/// How a type stores its entries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::ipset) enum Method {
+    Hash,
+    /// One bit for each key of a range.
+    Bitmap,
+    List,
+}
+
 /// The revision from which a type has an option (`REVISION` comments of `net/netfilter/ipset/ip_set_*.c`, Linux 6.18).
 #[derive(Debug)]
 pub(in crate::ipset) struct Since {
@@ -108,6 +117,7 @@ const FLAT: Since = Since {
 /// The properties of a type. To add a type, add a row.
 struct Row {
     kind: SetType,
+    method: Method,
     name: &'static str,
     dimensions: &'static [Dimension],
     since: Since,
@@ -115,12 +125,14 @@ struct Row {
 
 const fn row(
     kind: SetType,
+    method: Method,
     name: &'static str,
     dimensions: &'static [Dimension],
     since: Since,
 ) -> Row {
     Row {
         kind,
+        method,
         name,
         dimensions,
         since,
@@ -129,25 +141,52 @@ const fn row(
 
 use Dimension::{Interface, Ip, Mac, MacOrNone, Mark, Net, Number, Port, Set};
 
+use Method::{Bitmap, Hash, List};
 use SetType::*;
 
 static ROWS: [Row; 16] = [
-    row(HashIp, "hash:ip", &[Ip], masks(hash(1))),
-    row(HashNet, "hash:net", &[Net], hash(3)),
-    row(HashIpPort, "hash:ip,port", &[Ip, Port], masks(hash(2))),
-    row(HashNetPort, "hash:net,port", &[Net, Port], hash(4)),
-    row(HashIpPortIp, "hash:ip,port,ip", &[Ip, Port, Ip], hash(2)),
-    row(HashIpPortNet, "hash:ip,port,net", &[Ip, Port, Net], hash(4)),
-    row(HashIpMark, "hash:ip,mark", &[Ip, Mark], young(1)),
-    row(HashNetNet, "hash:net,net", &[Net, Net], masks(young(1))),
+    row(HashIp, Hash, "hash:ip", &[Ip], masks(hash(1))),
+    row(HashNet, Hash, "hash:net", &[Net], hash(3)),
+    row(
+        HashIpPort,
+        Hash,
+        "hash:ip,port",
+        &[Ip, Port],
+        masks(hash(2)),
+    ),
+    row(HashNetPort, Hash, "hash:net,port", &[Net, Port], hash(4)),
+    row(
+        HashIpPortIp,
+        Hash,
+        "hash:ip,port,ip",
+        &[Ip, Port, Ip],
+        hash(2),
+    ),
+    row(
+        HashIpPortNet,
+        Hash,
+        "hash:ip,port,net",
+        &[Ip, Port, Net],
+        hash(4),
+    ),
+    row(HashIpMark, Hash, "hash:ip,mark", &[Ip, Mark], young(1)),
+    row(
+        HashNetNet,
+        Hash,
+        "hash:net,net",
+        &[Net, Net],
+        masks(young(1)),
+    ),
     row(
         HashNetPortNet,
+        Hash,
         "hash:net,port,net",
         &[Net, Port, Net],
         young(1),
     ),
     row(
         HashNetIface,
+        Hash,
         "hash:net,iface",
         &[Net, Interface],
         // Revision 7 added wildcards.
@@ -157,12 +196,12 @@ static ROWS: [Row; 16] = [
             ..hash(3)
         },
     ),
-    row(HashIpMac, "hash:ip,mac", &[Ip, Mac], MAC),
-    row(HashMac, "hash:mac", &[Mac], MAC),
-    row(BitmapIp, "bitmap:ip", &[Ip], FLAT),
-    row(BitmapIpMac, "bitmap:ip,mac", &[Ip, MacOrNone], FLAT),
-    row(BitmapPort, "bitmap:port", &[Number], FLAT),
-    row(ListSet, "list:set", &[Set], FLAT),
+    row(HashIpMac, Hash, "hash:ip,mac", &[Ip, Mac], MAC),
+    row(HashMac, Hash, "hash:mac", &[Mac], MAC),
+    row(BitmapIp, Bitmap, "bitmap:ip", &[Ip], FLAT),
+    row(BitmapIpMac, Bitmap, "bitmap:ip,mac", &[Ip, MacOrNone], FLAT),
+    row(BitmapPort, Bitmap, "bitmap:port", &[Number], FLAT),
+    row(ListSet, List, "list:set", &[Set], FLAT),
 ];
 
 /// The type of a set's entries.
@@ -233,32 +272,46 @@ impl SetType {
         self.row().map(|row| &row.since)
     }
 
+    /// Whether a key has this part.
+    pub(in crate::ipset) fn has(&self, dimension: Dimension) -> bool {
+        self.dimensions().contains(&dimension)
+    }
+
+    pub(in crate::ipset) fn method(&self) -> Option<Method> {
+        self.row().map(|row| row.method)
+    }
+
+    /// The families of the type's addresses; [`SetFamily::Unspec`] without addresses.
+    pub(crate) fn families(&self) -> &'static [SetFamily] {
+        match self.has(Ip) || self.has(Net) {
+            true if self.is_hash() => &[SetFamily::Inet, SetFamily::Inet6],
+            true => &[SetFamily::Inet],
+            false => &[SetFamily::Unspec],
+        }
+    }
+
     /// Whether sets of the type are created with a family.
     #[must_use]
     pub fn has_family(&self) -> bool {
-        self.is_hash()
-            && self
-                .dimensions()
-                .iter()
-                .any(|d| matches!(d, Dimension::Ip | Dimension::Net))
+        self.families().len() > 1
     }
 
     /// Whether an entry may be an exception to a larger network.
     #[must_use]
     pub fn has_nomatch(&self) -> bool {
-        self.dimensions().contains(&Dimension::Net)
+        self.has(Net)
     }
 
     /// Whether the type is a hash, with the options that hashes share.
     #[must_use]
     pub fn is_hash(&self) -> bool {
-        self.name().starts_with("hash:")
+        self.method() == Some(Hash)
     }
 
     /// Whether the type is a bitmap, with one bit for each key of a range.
     #[must_use]
     pub fn is_bitmap(&self) -> bool {
-        self.name().starts_with("bitmap:")
+        self.method() == Some(Bitmap)
     }
 
     /// The kernel module of the type: `ip_set_hash_ipport`.

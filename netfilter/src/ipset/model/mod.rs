@@ -8,5 +8,5 @@ mod kind;
 
 pub use entry::{Counters, Entry, Key, KeyPart, ProtoPort, SkbInfo};
 pub use header::{Header, Set};
-pub(in crate::ipset) use kind::{Dimension, NEVER, Since};
+pub(in crate::ipset) use kind::{Dimension, Method, NEVER, Since};
 pub use kind::{SetFamily, SetType};

@@ -5,7 +5,7 @@ use super::options::{TIMEOUT_MAX, number, once, part_number};
 use super::range::{address, addresses, networks, port_range, ports, product};
 use super::token::Token;
 use super::{Wrong, wrong};
-use crate::ipset::model::{Counters, Dimension, Entry, Header, Key, KeyPart, SetType};
+use crate::ipset::model::{Counters, Dimension, Entry, Header, Key, KeyPart};
 use crate::ipset::raw::IPSET_MAX_COMMENT_SIZE;
 use crate::text;
 use std::collections::BTreeSet;
@@ -17,7 +17,7 @@ pub(super) fn keys(h: &Header, token: &Token<'_>) -> Result<Vec<Key>, Wrong> {
     let wants = dimensions.len().max(1);
     let has = token.text.split(',').count();
     let is_short = dimensions.last() == Some(&Dimension::MacOrNone) && has + 1 == wants;
-    if has != wants && !is_short && h.kind != SetType::ListSet {
+    if has != wants && !is_short && !h.kind.has(Dimension::Set) {
         return wrong(
             token,
             format!(
@@ -26,13 +26,16 @@ pub(super) fn keys(h: &Header, token: &Token<'_>) -> Result<Vec<Key>, Wrong> {
             ),
         );
     }
-    Ok(match &h.kind {
-        SetType::BitmapPort => bitmap_ports(h, token)?,
-        SetType::ListSet => vec![Key::Set(checked(token)?.text.to_string())],
-        SetType::Other(name) => {
+    Ok(match dimensions {
+        [Dimension::Number] => bitmap_ports(h, token)?,
+        [Dimension::Set] => vec![Key::Set(checked(token)?.text.to_string())],
+        [] => {
             return wrong(
                 token,
-                format!("sets of type {name} are not known: the line cannot be read"),
+                format!(
+                    "sets of type {} are not known: the line cannot be read",
+                    h.kind
+                ),
             );
         }
         _ => products(h, token, dimensions)?
@@ -142,7 +145,7 @@ pub(super) fn options(h: &Header, rest: &mut &[Token<'_>]) -> Result<(Entry, boo
             e.nomatch = true;
             continue;
         }
-        if name == "wildcard" && h.kind == SetType::HashNetIface {
+        if name == "wildcard" && h.kind.has(Dimension::Interface) {
             is_wildcard = true;
             continue;
         }

@@ -154,20 +154,6 @@ impl Parser {
     }
 }
 
-/// Parses a whole text, given the existing sets.
-///
-/// # Errors
-/// The first line with an error.
-pub fn parse(
-    text: &str,
-    known: impl IntoIterator<Item = Header>,
-) -> Result<Vec<Statement>, ParseError> {
-    let mut parser = Parser::new(known);
-    text.lines()
-        .filter_map(|l| parser.line(l).transpose())
-        .collect()
-}
-
 /// A text without syntax errors, and the sets that it was parsed for. It is parsed again when it is executed: the statements of a large
 /// text would occupy many times its memory.
 #[derive(Clone, Debug)]
@@ -192,10 +178,10 @@ impl Checked<'_> {
     }
 }
 
-/// As [`parse`], without keeping the statements; for [`IpsetEngine::restore_checked`](super::IpsetEngine::restore_checked).
+/// Parses a whole text, given the existing sets, for [`IpsetEngine::restore_checked`](super::IpsetEngine::restore_checked).
 ///
 /// # Errors
-/// As [`parse`].
+/// The first line with an error.
 pub fn check(text: &str, known: Vec<Header>) -> Result<Checked<'_>, ParseError> {
     let mut parser = Parser::new(known.iter().cloned());
     let (mut statements, mut created) = (0, Vec::new());

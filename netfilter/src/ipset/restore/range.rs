@@ -3,7 +3,7 @@
 use super::options::part_number;
 use super::token::Token;
 use super::{Wrong, wrong};
-use crate::ipset::model::{Header, KeyPart, ProtoPort, SetFamily, SetType};
+use crate::ipset::model::{Header, KeyPart, ProtoPort, SetFamily};
 use crate::ipset::proto;
 use crate::ipset::raw::{
     IPPROTO_ICMP, IPPROTO_ICMPV6, IPPROTO_SCTP, IPPROTO_TCP, IPPROTO_UDP, IPPROTO_UDPLITE,
@@ -137,9 +137,9 @@ pub(super) fn addresses(h: &Header, token: &Token<'_>, text: &str) -> Result<Vec
             let masked = |n: u64| n >> host_bits << host_bits;
             let (from, to) = (u64::from(from.to_bits()), u64::from(to.to_bits()));
             // The kernel steps by whole networks from the first address on, which it does not mask in a bitmap.
-            let first = match h.kind {
-                SetType::BitmapIp => from,
-                _ => masked(from),
+            let first = match h.kind.is_bitmap() {
+                true => from,
+                false => masked(from),
             };
             if (to - first) >> host_bits >= MANY as u64 {
                 return too_many(token);

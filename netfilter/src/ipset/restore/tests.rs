@@ -1,6 +1,15 @@
 use super::*;
 use crate::ipset::model::{Key, KeyPart, SetType};
 
+fn parse(
+    text: &str,
+    known: impl IntoIterator<Item = Header>,
+) -> Result<Vec<Statement>, ParseError> {
+    let mut parser = Parser::new(known);
+    let lines = text.lines();
+    lines.filter_map(|l| parser.line(l).transpose()).collect()
+}
+
 fn error(text: &str) -> String {
     parse(text, []).unwrap_err().to_string()
 }

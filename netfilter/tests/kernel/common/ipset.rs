@@ -1,6 +1,7 @@
 //! The real `ipset`, and functions that make its listings comparable.
 
 use crate::common::tool;
+use weir_netfilter::ipset::restore::{ParseError, Parser, Statement};
 use weir_netfilter::ipset::{Existing, IpsetEngine, Set};
 use weir_netlink::Netns;
 
@@ -61,6 +62,13 @@ pub fn our_save(ns: &Netns) -> String {
 /// Executes the text of `ipset restore` with this crate.
 pub fn our_load(ns: &Netns, text: &str) -> weir_netlink::Result<()> {
     engine(ns, |e| e.restore(text, Existing::Refuse).map(|_| ()))
+}
+
+/// The commands of a text for a namespace without sets.
+pub fn statements(text: &str) -> Result<Vec<Statement>, ParseError> {
+    let mut parser = Parser::default();
+    let lines = text.lines();
+    lines.filter_map(|l| parser.line(l).transpose()).collect()
 }
 
 /// All sets, as this crate reads them.
