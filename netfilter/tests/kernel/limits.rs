@@ -348,3 +348,85 @@ fn xtables() {
     let error = planned(2_147_484).unwrap_err().to_string();
     assert!(error.contains("2147483"), "{error}");
 }
+
+/// The peak of this process' memory since it was last reset, in bytes (`VmHWM`, proc(5)).
+fn peak() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:"));
+    let kib = line.unwrap().trim().trim_end_matches(" kB");
+    kib.parse::<usize>().unwrap() * 1024
+}
+
+/// A line of 10 MB has an error with its place, and takes little more memory than itself. The test starts itself again, because the
+/// peak belongs to a process.
+// matrix: none: about values, with no namespace, no rule and no kernel
+#[test]
+fn lines_of_ten_megabytes_take_bounded_memory() {
+    const CHILD: &str = "WEIR_TEST_LONG_LINES";
+    const SIZE: usize = 10_000_000;
+    if std::env::var_os(CHILD).is_none() {
+        let name = "limits::lines_of_ten_megabytes_take_bounded_memory";
+        let out = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", name, "--nocapture"])
+            .env(CHILD, "1")
+            .output()
+            .unwrap();
+        let ran = String::from_utf8_lossy(&out.stdout).contains("1 passed");
+        let said = String::from_utf8_lossy(&out.stderr);
+        assert!(out.status.success() && ran, "{said}");
+        return;
+    }
+    let many = |word: &str| word.repeat(SIZE / word.len());
+    let legacy = |text: &str| {
+        let script = xtables::Script::parse(xtables::XtFamily::Ip, text);
+        script.unwrap_err()
+    };
+    let sets = |text: &str| ipset::restore::check(text, Vec::new()).unwrap_err();
+    type Parse<'a> = &'a dyn Fn(&str) -> xtables::ParseError;
+    let cases: [(Parse<'_>, &str, String, &str); 12] = [
+        (&legacy, "*filter\n", many("x"), ""),
+        (&legacy, "*filter\n", many("-A INPUT "), ""),
+        (&legacy, "*filter\n-A INPUT -s ", many("1.1.1.1,"), ""),
+        (
+            &legacy,
+            "*filter\n-A INPUT -m comment --comment \"",
+            many("x"),
+            "",
+        ),
+        (
+            &legacy,
+            "*filter\n-A INPUT -m comment --comment \"",
+            many("x"),
+            "\"",
+        ),
+        (&legacy, "*filter\n-A ", many("\u{e4}"), ""),
+        (&legacy, "*filter\n:", many("x"), " -"),
+        (&sets, "create a hash:ip\n", many("x"), ""),
+        (&sets, "create a hash:ip\nadd a ", many("1.1.1.1,"), ""),
+        (&sets, "create a hash:ip\n", many("x "), ""),
+        (
+            &sets,
+            "create a hash:ip comment\nadd a 1.1.1.1 comment \"",
+            many("\u{e4}"),
+            "",
+        ),
+        (
+            &sets,
+            "create a hash:ip comment\nadd a 1.1.1.1 comment \"",
+            many("x"),
+            "\"",
+        ),
+    ];
+    for (n, (parse, before, line, after)) in cases.into_iter().enumerate() {
+        let text = format!("{before}{line}{after}");
+        drop(line);
+        std::fs::write("/proc/self/clear_refs", "5").unwrap();
+        let start = peak();
+        let e = parse(&text);
+        let more = peak().saturating_sub(start);
+        assert!(e.line == 2 && e.column >= 1, "case {n}: {e}");
+        assert!(e.reason.len() < 1_000, "case {n}: {} bytes", e.reason.len());
+        println!("case {n}: {} KiB, {e}", more >> 10);
+        assert!(more < 5 * SIZE, "case {n}: {more} bytes: {e}");
+    }
+}

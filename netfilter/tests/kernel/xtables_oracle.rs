@@ -100,6 +100,11 @@ fn the_rules_of_docker() {
 }
 
 #[test]
+fn the_rules_of_kube_proxy() {
+    both_ways(XtFamily::Ip, include_str!("xtables/kube-proxy.txt"));
+}
+
+#[test]
 fn the_rules_of_calico() {
     both_ways(XtFamily::Ip, include_str!("xtables/calico.txt"));
 }
