@@ -28,6 +28,33 @@ fn every_decoder_survives_its_corpus() {
     }
 }
 
+/// The declarations of attributes whose messages come from the kernel; those inside of others are decoded with them. Those of
+/// expressions are parts of rules.
+#[test]
+fn every_declaration_is_decoded() {
+    let targets = include_str!("../src/targets/netlink.rs");
+    let mut found = 0;
+    for text in [
+        include_str!("../../src/nft/wire.rs"),
+        include_str!("../../src/nft/compat.rs"),
+        include_str!("../../src/ipset/wire.rs"),
+        include_str!("../../src/conntrack.rs"),
+    ] {
+        let names = text.lines().filter_map(|line| {
+            let name = line.trim().strip_prefix("pub struct ")?;
+            name.strip_suffix(" {")
+                .filter(|name| name.ends_with("Attrs"))
+        });
+        for name in names {
+            found += 1;
+            let inside = text.contains(&format!("<{name}>"));
+            let has_target = targets.contains(&format!("both::<{name}>"));
+            assert!(inside || has_target, "{name} has no target");
+        }
+    }
+    assert!(found > 25, "{found} declarations are found");
+}
+
 /// If the recorded requests differ from those that weir sends now, reading ends with an error, and the rest of the recording is
 /// never decoded.
 #[test]

@@ -2,9 +2,12 @@
 
 use super::choose;
 use crate::Conversation;
+use weir_netfilter::conntrack::ConntrackAttrs;
 use weir_netfilter::ipset::wire::{CommandAttrs, CreateAttrs, EntryAttrs, IpAttrs, TestAttrs};
+use weir_netfilter::nft::compat::{MatchAttrs, TargetAttrs};
 use weir_netfilter::nft::wire::{
-    ChainAttrs, ElemListAttrs, FlowtableAttrs, GenAttrs, ObjAttrs, RuleAttrs, SetAttrs, TableAttrs,
+    ChainAttrs, CtExpectAttrs, CtHelperAttrs, CtTimeoutAttrs, ElemListAttrs, FlowtableAttrs,
+    GenAttrs, ObjAttrs, RuleAttrs, SecmarkAttrs, SetAttrs, TableAttrs,
 };
 use weir_netfilter::nft::{expr, raw};
 use weir_netlink::attr::{AttrSet, Attrs, Target, Writer};
@@ -49,7 +52,7 @@ pub(super) fn answers(input: &[u8]) {
 
 /// The attributes of every declaration. Decoded attributes are encoded again and must not differ.
 pub(super) fn attributes(input: &[u8]) {
-    const SETS: [fn(&[u8]); 15] = [
+    const SETS: [fn(&[u8]); 22] = [
         both::<TableAttrs>,
         both::<ChainAttrs>,
         both::<RuleAttrs>,
@@ -65,6 +68,13 @@ pub(super) fn attributes(input: &[u8]) {
         both::<expr::Objref>,
         both::<expr::Quota>,
         both::<FlowtableAttrs>,
+        both::<CtHelperAttrs>,
+        both::<CtTimeoutAttrs>,
+        both::<CtExpectAttrs>,
+        both::<SecmarkAttrs>,
+        both::<MatchAttrs>,
+        both::<TargetAttrs>,
+        both::<ConntrackAttrs>,
     ];
     let (which, input) = choose(input);
     if let Some(set) = SETS.get(usize::from(which) % SETS.len()) {
