@@ -139,7 +139,7 @@ fn loses_its_listener(mesh: &Namespace, pod: &str) {
         });
     };
     let since = found(mesh, pod).len();
-    inside("pkill -KILL -f '^nc -ll'");
+    inside("killall -KILL nc");
     last_is("nothing");
     is_never_plain(mesh, pod, since);
     inside(LISTENS);
