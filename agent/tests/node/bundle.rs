@@ -296,10 +296,7 @@ fn without_an_agent_it_says_so_and_has_the_rest() {
         "agent/log.txt: no running agent",
         "cni/plugin-log.txt: cannot read",
     ] {
-        assert!(
-            text.contains(&format!("not available: {part}")),
-            "{text}"
-        );
+        assert!(text.contains(&format!("not available: {part}")), "{text}");
     }
     let top = unpack(&node, &node.path("report.tar"));
     let log = read(&top, "agent/log.txt");

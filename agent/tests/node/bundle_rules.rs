@@ -90,9 +90,7 @@ fn rules_of_a_namespace_that_is_named() {
     // If this namespace does not exist, the report only lacks its rules.
     let out = bundle(&node, &["--netns", "/run/netns/none-of-this-name"]);
     assert_eq!(out.status.code(), Some(0), "{}", stderr(&out));
-    assert!(
-        String::from_utf8_lossy(&out.stdout).contains("not available: rules/namespace.txt: ")
-    );
+    assert!(String::from_utf8_lossy(&out.stdout).contains("not available: rules/namespace.txt: "));
 }
 
 #[test]

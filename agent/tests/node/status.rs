@@ -278,7 +278,9 @@ fn what_is_missing_is_said_in_words() {
     server.fault(|_| None);
     agent.until("synced", || agent.facts()["podWatch"]["state"] == "synced");
     assert_eq!(agent.facts()["podWatch"]["reason"], Value::Null);
-    agent.until("seen", || page(&agent).contains("No pod of this node requests"));
+    agent.until("seen", || {
+        page(&agent).contains("No pod of this node requests")
+    });
 }
 
 #[test]

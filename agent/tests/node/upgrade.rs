@@ -358,7 +358,9 @@ fn an_answer_that_cannot_be_had_removes_nothing() {
         assert!(agent.terminate().success(), "{what}: {}", agent.log());
         assert_stays(&node, &agent);
         assert!(
-            agent.log().contains("it is unknown whether another agent follows"),
+            agent
+                .log()
+                .contains("it is unknown whether another agent follows"),
             "{what}: {}",
             agent.log()
         );
