@@ -185,8 +185,7 @@ pub(super) fn decode<V>(
     data: &[u8],
     cx: &Context<'_>,
 ) -> Option<V> {
-    let named = |k: &&&Kind<V>| k.name == name || is_alias(k.name, name);
-    for kind in kinds.iter().filter(named) {
+    for kind in kinds {
         let mut forms = (kind.forms)(cx.family).iter();
         let Some(form) = forms.find(|f| f.name == name && f.revision == revision) else {
             continue;
@@ -260,11 +259,6 @@ fn outside<V>(family: XtFamily, read: impl FnOnce(&Context<'_>) -> V) -> V {
         sets: &sets,
         revisions: &All,
     })
-}
-
-/// `-m state` and `-j NOTRACK` are aliases of a match and a target with another name.
-fn is_alias(kind: &str, name: &str) -> bool {
-    matches!((kind, name), ("state", "conntrack") | ("NOTRACK", "CT"))
 }
 
 /// Encodes in the best revision that the kernel has.

@@ -35,11 +35,16 @@ rows! {
     ]
 }
 
+const NEWEST: &Row = match ROWS {
+    [row, ..] => row,
+    [] => &Row::MATCH,
+};
+
 impl Extension {
     /// `-m addrtype ! --dst-type LOCAL`: no packets to the host itself.
     #[must_use]
     pub fn not_to_local(family: XtFamily) -> Self {
-        Self::made(const { &ROWS[0] }, family, |b| {
+        Self::made(NEWEST, family, |b| {
             b.put(2, 2, LOCAL);
             b.put(4, 4, 2);
         })

@@ -102,9 +102,9 @@ impl Extension {
     /// `-m icmp --icmp-type KIND`, or `-m icmp6 --icmpv6-type KIND`: any code. The rule must have the protocol.
     #[must_use]
     pub fn icmp_type(family: XtFamily, kind: u8) -> Self {
-        let row = match family {
-            Ip => const { &ROWS[0] },
-            Ip6 => const { &ROWS[1] },
+        let row = match (family, ROWS) {
+            (Ip, [row, _]) | (_, [_, row]) => row,
+            _ => &Row::MATCH,
         };
         Self::made(row, family, |b| b.set(0, &[kind, 0, 255]))
     }
