@@ -19,46 +19,34 @@ pub struct Match {
 /// The comparison (`enum nft_cmp_ops`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
+#[repr(u32)]
 #[doc(alias = "NFT_CMP_EQ")]
 pub enum CmpOp {
     /// `==`
-    Eq,
+    Eq = raw::NFT_CMP_EQ,
     /// `!=`; with a set or a range: not in it
-    Neq,
+    Neq = raw::NFT_CMP_NEQ,
     /// `<`
-    Lt,
+    Lt = raw::NFT_CMP_LT,
     /// `<=`
-    Lte,
+    Lte = raw::NFT_CMP_LTE,
     /// `>`
-    Gt,
+    Gt = raw::NFT_CMP_GT,
     /// `>=`
-    Gte,
+    Gte = raw::NFT_CMP_GTE,
 }
 
 impl CmpOp {
     /// `NFT_CMP_*`
     pub(crate) fn number(self) -> u32 {
-        match self {
-            Self::Eq => raw::NFT_CMP_EQ,
-            Self::Neq => raw::NFT_CMP_NEQ,
-            Self::Lt => raw::NFT_CMP_LT,
-            Self::Lte => raw::NFT_CMP_LTE,
-            Self::Gt => raw::NFT_CMP_GT,
-            Self::Gte => raw::NFT_CMP_GTE,
-        }
+        self as u32
     }
 
     /// The comparison of this number.
     pub(crate) fn of(number: u32) -> Option<Self> {
-        let all = [
-            Self::Eq,
-            Self::Neq,
-            Self::Lt,
-            Self::Lte,
-            Self::Gt,
-            Self::Gte,
-        ];
-        all.into_iter().find(|op| op.number() == number)
+        use CmpOp::{Eq, Gt, Gte, Lt, Lte, Neq};
+        let mut all = [Eq, Neq, Lt, Lte, Gt, Gte].into_iter();
+        all.find(|op| op.number() == number)
     }
 }
 
