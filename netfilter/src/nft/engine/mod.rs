@@ -69,6 +69,9 @@ pub struct NftEngine<T: Transport = NetlinkSocket> {
     torn: bool,
 }
 
+/// The refusals of a batch, and the index of the operation of each of its messages.
+pub(crate) type Refused = (Vec<Refusal>, Vec<usize>);
+
 /// What [`NftEngine::apply`] did.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NftApplied {
@@ -178,11 +181,8 @@ impl<T: Transport> NftEngine<T> {
         }
     }
 
-    /// Sends a transaction. Returns the refusals of the kernel, and the index of the operation of each message.
-    pub(crate) fn send(
-        &mut self,
-        transaction: &Transaction,
-    ) -> Result<Result<(), (Vec<Refusal>, Vec<usize>)>> {
+    /// Sends a transaction.
+    pub(crate) fn send(&mut self, transaction: &Transaction) -> Result<Result<(), Refused>> {
         check::fits(transaction)?;
         let (batch, origin) = batch::encode(transaction);
         let sent = self.socket.commit(batch)?;
