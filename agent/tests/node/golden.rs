@@ -95,7 +95,7 @@ fn configurations() {
         compare(&node, &dir, &case);
         assert!(node.names("net.d").len() <= before.len() + 1, "{name}");
         // A second pass has nothing to do.
-        assert_eq!(installer.config_trouble().unwrap(), None, "{name}");
+        assert_eq!(installer.changed_config().unwrap(), None, "{name}");
     }
 }
 

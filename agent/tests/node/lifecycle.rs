@@ -44,7 +44,7 @@ fn what_an_agent_with_other_settings_wrote_does_not_stay_beside_a_configuration_
         env.extend(settings.map(|(k, v)| ((*k).to_owned(), (*v).to_owned())));
         let mut installer = Installer::new(desired(&env, "info"));
         assert!(matches!(installer.config(), Ok(Pass::Installed(_))));
-        let found = installer.trouble().unwrap();
+        let found = installer.inspect().unwrap();
         // This installer has not run the first two steps, so it wrote no other file.
         assert!(found.changed.is_none_or(|t| t.contains("renewed")));
         found.warning

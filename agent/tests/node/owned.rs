@@ -17,14 +17,14 @@ fn owned_mode_extends_a_copy_and_wants_every_plugin_of_the_primary() {
     let mut installer = Installer::new(desired(&env, "info"));
     assert!(matches!(installer.config(), Ok(Pass::Installed(_))));
     assert_eq!(node.read("net.d/10-a.conflist"), BRIDGE);
-    assert_eq!(installer.config_trouble().unwrap(), None);
+    assert_eq!(installer.changed_config().unwrap(), None);
     node.write(
         "net.d/10-a.conflist",
         &BRIDGE.replace("portmap", "bandwidth"),
     );
     assert!(
         installer
-            .config_trouble()
+            .changed_config()
             .unwrap()
             .unwrap()
             .contains("bandwidth")
@@ -39,7 +39,7 @@ fn owned_mode_extends_a_copy_and_wants_every_plugin_of_the_primary() {
     let mut installer = Installer::new(desired(&env, "info"));
     assert!(matches!(installer.config(), Ok(Pass::Installed(_))));
     assert_eq!(node.names("net.d"), ["00-own.conflist", "10-a.conflist"]);
-    assert_eq!(installer.config_trouble().unwrap(), None);
+    assert_eq!(installer.changed_config().unwrap(), None);
     installer.remove().unwrap();
     assert_eq!(node.names("net.d"), ["10-a.conflist"]);
     // Without ambient mode the flag has no effect, neither when installing nor when removing.
@@ -127,7 +127,7 @@ fn a_list_that_an_agent_wrote_under_any_name_goes_and_is_not_copied() {
             } else {
                 let mut installer = Installer::new(wanted);
                 assert!(matches!(installer.config(), Ok(Pass::Installed(_))));
-                assert_eq!(installer.config_trouble().unwrap(), None, "{now}");
+                assert_eq!(installer.changed_config().unwrap(), None, "{now}");
                 let mut names: Vec<&str> = own.into_iter().chain(["10-a.conflist"]).collect();
                 names.sort_unstable();
                 assert_eq!(node.names("net.d"), names, "{now} {primary}");
@@ -281,12 +281,12 @@ fn a_copy_whose_primary_configuration_is_gone_is_not_intact() {
         env.insert("CNI_CONF_NAME".into(), named.unwrap_or_default().into());
         let mut installer = Installer::new(desired(&env, "info"));
         assert!(matches!(installer.config(), Ok(Pass::Installed(_))));
-        assert_eq!(installer.config_trouble().unwrap(), None);
+        assert_eq!(installer.changed_config().unwrap(), None);
         node.write(&primary, &BRIDGE.replace("portmap", "bandwidth"));
-        let why = installer.config_trouble().unwrap().unwrap();
+        let why = installer.changed_config().unwrap().unwrap();
         assert!(why.contains("bandwidth"), "{named:?}: {why}");
         std::fs::remove_file(node.path(&primary)).unwrap();
-        let why = installer.config_trouble().unwrap().unwrap();
+        let why = installer.changed_config().unwrap().unwrap();
         assert!(why.contains("10-a") && why.contains("gone"), "{why}");
         let Ok(Pass::Waiting(_)) = installer.config() else {
             panic!("{named:?}: nothing is there to be copied");
@@ -296,11 +296,11 @@ fn a_copy_whose_primary_configuration_is_gone_is_not_intact() {
         let other = BRIDGE.replace("cni0", "cni1");
         node.write("net.d/20-b.conflist", &other);
         if named.is_none() {
-            let why = installer.config_trouble().unwrap().unwrap();
+            let why = installer.changed_config().unwrap().unwrap();
             assert!(why.contains("20-b.conflist is the primary"), "{why}");
             assert!(matches!(installer.config(), Ok(Pass::Installed(_))));
             assert!(node.read(own).contains("cni1"));
-            assert_eq!(installer.config_trouble().unwrap(), None);
+            assert_eq!(installer.changed_config().unwrap(), None);
         }
     }
 }
@@ -326,11 +326,11 @@ fn a_copy_of_an_agent_that_was_in_owned_mode_goes() {
         let (node, mut env) = left();
         env.insert("CNI_CONF_NAME".into(), named.into());
         let mut installer = Installer::new(desired(&env, "info"));
-        assert!(installer.config_trouble().unwrap().is_some());
+        assert!(installer.changed_config().unwrap().is_some());
         assert!(matches!(installer.config(), Ok(Pass::Installed(_))));
         assert_eq!(node.names("net.d"), ["10-a.conflist"], "{named}");
         assert!(node.read("net.d/10-a.conflist").contains("istio-cni"));
-        assert_eq!(installer.config_trouble().unwrap(), None);
+        assert_eq!(installer.changed_config().unwrap(), None);
     }
     let (node, env) = left();
     remove_everything(&desired(&env, "info")).unwrap();
@@ -387,7 +387,7 @@ fn a_copy_under_the_name_of_an_earlier_agent_goes_and_is_not_copied() {
         let (node, env, primary) = left();
         let mut installer = Installer::new(desired(&env, "info"));
         assert!(matches!(installer.config(), Ok(Pass::Installed(_))));
-        assert_eq!(installer.config_trouble().unwrap(), None, "{before}");
+        assert_eq!(installer.changed_config().unwrap(), None, "{before}");
         let in_force = match owned {
             true => {
                 assert_eq!(node.names("net.d"), [now, "10-calico.conflist"], "{before}");
@@ -519,7 +519,7 @@ fn a_configuration_that_has_our_entry_alone_goes_in_every_mode() {
         let mut installer = Installer::new(desired(&env, "info"));
         // The second time, the previous agent writes the file before it ends.
         for time in ["first", "again"] {
-            let found = installer.config_trouble().unwrap();
+            let found = installer.changed_config().unwrap();
             assert!(found.is_some(), "{owned} {name} {time}");
             assert!(matches!(installer.config(), Ok(Pass::Installed(_))));
             let expected = match owned {
@@ -527,7 +527,7 @@ fn a_configuration_that_has_our_entry_alone_goes_in_every_mode() {
                 false => vec!["10-a.conflist"],
             };
             assert_eq!(node.names("net.d"), expected, "{owned} {name} {time}");
-            assert_eq!(installer.config_trouble().unwrap(), None);
+            assert_eq!(installer.changed_config().unwrap(), None);
             node.write("net.d/00-own.conf", &left);
         }
     }

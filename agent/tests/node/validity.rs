@@ -166,7 +166,7 @@ fn an_entry_that_was_changed_or_doubled_is_not_intact() {
     let installed = node.read("net.d/10-a.conflist");
     // Numbers of the other component stay unchanged, digit by digit.
     assert!(installed.contains("12345678901234567890.10"), "{installed}");
-    assert_eq!(installer.config_trouble().unwrap(), None);
+    assert_eq!(installer.changed_config().unwrap(), None);
     let moved = installed.replace("\"type\": \"istio-cni\"", "\"type\": \"istio\"");
     let changed = installed.replace(
         "\"pod_namespace\": \"istio-system\"",
@@ -181,11 +181,11 @@ fn an_entry_that_was_changed_or_doubled_is_not_intact() {
     ] {
         assert_ne!(tampered, installed);
         node.write("net.d/10-a.conflist", &tampered);
-        assert!(installer.config_trouble().unwrap().is_some(), "{tampered}");
+        assert!(installer.changed_config().unwrap().is_some(), "{tampered}");
     }
     // The other component may change its own part.
     node.write("net.d/10-a.conflist", &installed.replace("cni0", "cni1"));
-    assert_eq!(installer.config_trouble().unwrap(), None);
+    assert_eq!(installer.changed_config().unwrap(), None);
 }
 
 /// A runtime would load none of these, so the agent does not extend them either.
@@ -268,14 +268,14 @@ fn a_named_file_keeps_its_name() {
         let mut names = vec!["99-other.conflist", becomes];
         names.sort_unstable();
         assert_eq!(node.names("net.d"), names);
-        assert_eq!(installer.config_trouble().unwrap(), None, "{name}");
+        assert_eq!(installer.changed_config().unwrap(), None, "{name}");
         let path = format!("net.d/{becomes}");
         let installed = node.read(&path);
         node.write(
             &path,
             &installed.replace("\"type\": \"bridge\"", "\"type\": 1"),
         );
-        let trouble = installer.config_trouble().unwrap();
+        let trouble = installer.changed_config().unwrap();
         assert!(trouble.is_some_and(|t| t.contains("type")), "{name}");
         node.write(&path, &installed);
         let removed = remove_everything(&wanted).unwrap();
@@ -341,7 +341,7 @@ fn a_configuration_with_broken_characters_is_extended_as_runtimes_load_it() {
         let wanted = desired(&node.env(), "info");
         let mut installer = Installer::new(wanted.clone());
         assert!(matches!(installer.config(), Ok(Pass::Installed(_))));
-        assert_eq!(installer.config_trouble().unwrap(), None);
+        assert_eq!(installer.changed_config().unwrap(), None);
         let note = format!("\"note\": \"caf{becomes}\"");
         let installed = node.read("net.d/05-site.conflist");
         assert!(
@@ -372,8 +372,8 @@ fn a_file_that_is_skipped_and_sorts_first_is_told_of() {
     .unwrap();
     let mut installer = Installer::new(desired(&node.env(), "info"));
     assert!(matches!(installer.config(), Ok(Pass::Installed(_))));
-    assert_eq!(installer.config_trouble().unwrap(), None);
-    let warning = installer.trouble().unwrap().warning;
+    assert_eq!(installer.changed_config().unwrap(), None);
+    let warning = installer.inspect().unwrap().warning;
     let warning = warning.unwrap();
     assert!(
         warning.contains("05-site.conflist is not JSON"),
@@ -436,7 +436,7 @@ fn a_configuration_with_deep_values_is_extended() {
     let mut installer = Installer::new(desired(&node.env(), "info"));
     assert!(matches!(installer.config(), Ok(Pass::Installed(_))));
     assert!(node.read("net.d/05-deep.conflist").contains("istio-cni"));
-    assert_eq!(installer.config_trouble().unwrap(), None);
+    assert_eq!(installer.changed_config().unwrap(), None);
     installer.remove().unwrap();
     let after = node.read("net.d/05-deep.conflist").replace([' ', '\n'], "");
     assert!(after.contains(&deep) && !after.contains("istio-cni"));
@@ -455,7 +455,7 @@ fn a_named_list_that_a_runtime_does_not_load_is_told_of() {
     env.insert("CNI_CONF_NAME".into(), "10-a.conflist".into());
     let mut installer = Installer::new(desired(&env, "info"));
     assert!(matches!(installer.config(), Ok(Pass::Installed(_))));
-    let warning = installer.trouble().unwrap().warning;
+    let warning = installer.inspect().unwrap().warning;
     let warning = warning.unwrap();
     assert!(warning.contains("does not load"), "{warning}");
     assert!(!warning.contains("sorts before"), "{warning}");
@@ -476,9 +476,9 @@ fn the_conf_that_is_written_again_beside_the_list_is_extended() {
         for restarted in [false, true] {
             assert!(matches!(installer.config(), Ok(Pass::Installed(_))));
             assert_eq!(node.names("net.d"), ["10-x.conflist"], "{name}");
-            assert_eq!(installer.config_trouble().unwrap(), None, "{name}");
+            assert_eq!(installer.changed_config().unwrap(), None, "{name}");
             node.write("net.d/10-x.conf", &single("cni1"));
-            let trouble = installer.config_trouble().unwrap();
+            let trouble = installer.changed_config().unwrap();
             assert!(trouble.is_some_and(|t| t.contains("10-x.conf ")), "{name}");
             if restarted {
                 installer = Installer::new(wanted.clone());
@@ -507,14 +507,14 @@ fn a_list_that_is_named_is_extended_although_a_conf_sorts_first() {
     for _ in 0..2 {
         let mut installer = Installer::new(desired(&env, "info"));
         assert!(matches!(installer.config(), Ok(Pass::Installed(_))));
-        assert_eq!(installer.config_trouble().unwrap(), None);
+        assert_eq!(installer.changed_config().unwrap(), None);
         assert_eq!(node.read("net.d/10-x.conf"), conf);
         let text = node.read("net.d/10-x.conflist");
         assert!(
             text.contains("macvlan") && text.contains("istio-cni") && !text.contains("bridge"),
             "{text}"
         );
-        let warning = installer.trouble().unwrap().warning;
+        let warning = installer.inspect().unwrap().warning;
         let warning = warning.unwrap();
         assert!(
             warning.contains("10-x.conf, which sorts before"),
@@ -533,9 +533,9 @@ fn a_file_of_its_own_may_have_another_name() {
         env.insert("CNI_CONF_NAME".into(), name.into());
         let mut installer = Installer::new(desired(&env, "info"));
         assert!(matches!(installer.config(), Ok(Pass::Installed(_))));
-        assert_eq!(installer.config_trouble().unwrap(), None, "{name}");
+        assert_eq!(installer.changed_config().unwrap(), None, "{name}");
         node.write(&format!("net.d/{name}"), BRIDGE);
-        assert!(installer.config_trouble().unwrap().is_some(), "{name}");
+        assert!(installer.changed_config().unwrap().is_some(), "{name}");
         installer.remove().unwrap();
         assert_eq!(node.names("net.d"), ["10-a.conflist"]);
     }
@@ -549,7 +549,7 @@ fn a_file_that_is_replaced_is_not_tidied_up_too() {
     let mut installer = Installer::new(desired(&node.env(), "info"));
     installer.config().unwrap();
     assert_eq!(node.names("net.d"), ["10-a.conflist"]);
-    assert_eq!(installer.config_trouble().unwrap(), None);
+    assert_eq!(installer.changed_config().unwrap(), None);
 }
 
 /// Other components install and remove files at the same time, which is no failure.
@@ -580,7 +580,7 @@ fn files_that_come_and_go_are_no_failure() {
         }
         while std::time::Instant::now() < end {
             installer.config().unwrap();
-            installer.trouble().unwrap();
+            installer.inspect().unwrap();
         }
     });
 }

@@ -6,8 +6,9 @@ use crate::xtables::ext::{All, Context};
 use crate::xtables::raw::*;
 use crate::xtables::sets::Cached;
 use crate::xtables::structs::{GetEntries, GetInfo, name_field, zeroed};
-use crate::xtables::table::{Info, Layout};
+use crate::xtables::table::{Counters, Info, Layout};
 use crate::xtables::{Ruleset, XtFamily, entry};
+use std::fmt::Write;
 use std::io;
 use weir_netlink::contention::Attempts;
 use weir_netlink::{Error, Result};
@@ -29,6 +30,61 @@ impl Snapshot {
             ruleset: Ruleset { tables },
             layouts,
         }
+    }
+    /// The counters of a chain's rules, in the order of the rules; `table` and `chain` are indexes in
+    /// [`ruleset`](Self::ruleset).
+    #[must_use]
+    pub fn counters(&self, table: usize, chain: usize) -> Vec<Counters> {
+        let chain = self.layouts.get(table).and_then(|t| t.chains.get(chain));
+        let of = |old: Option<&crate::xtables::table::Old>| {
+            old.map_or(Counters::default(), |o| o.counters)
+        };
+        chain.map_or_else(Vec::new, |c| {
+            c.rules.iter().map(|r| of(r.old.as_ref())).collect()
+        })
+    }
+
+    /// The counters of the policy of a built-in chain, or of the end of a user chain.
+    #[must_use]
+    pub fn policy_counters(&self, table: usize, chain: usize) -> Counters {
+        let chain = self.layouts.get(table).and_then(|t| t.chains.get(chain));
+        chain.map_or(Counters::default(), |c| c.counters)
+    }
+
+    /// The text of `iptables-save -c`, or of `ip6tables-save -c`, without the lines that begin with `#`.
+    #[must_use]
+    pub fn save(&self, family: XtFamily) -> String {
+        let mut text = String::new();
+        let tables = self
+            .ruleset
+            .tables
+            .iter()
+            .enumerate()
+            .filter(|(_, t)| t.family == family);
+        for (t, table) in tables {
+            let _ = writeln!(text, "*{}", table.name);
+            for (c, chain) in table.chains.iter().enumerate() {
+                let (policy, seen) = match chain.kind {
+                    crate::xtables::ChainKind::Builtin(Some(p)) => {
+                        (p.to_string(), self.policy_counters(t, c))
+                    }
+                    _ => ("-".to_owned(), Counters::default()),
+                };
+                let _ = writeln!(
+                    text,
+                    ":{} {policy} [{}:{}]",
+                    chain.name, seen.packets, seen.bytes
+                );
+            }
+            for (c, chain) in table.chains.iter().enumerate() {
+                for (rule, seen) in chain.rules.iter().zip(self.counters(t, c)) {
+                    let (packets, bytes) = (seen.packets, seen.bytes);
+                    let _ = writeln!(text, "[{packets}:{bytes}] -A {}{rule}", chain.name);
+                }
+            }
+            text += "COMMIT\n";
+        }
+        text
     }
 }
 
