@@ -12,15 +12,14 @@ use weir_netlink::attr::bytes_of;
 use weir_netlink::{Error, Result};
 
 pub(super) fn to_ip(ip: IpAddr) -> IpAttrs {
-    match ip {
-        IpAddr::V4(v4) => IpAttrs {
-            v4: Some(v4),
-            ..IpAttrs::default()
-        },
-        IpAddr::V6(v6) => IpAttrs {
-            v6: Some(v6),
-            ..IpAttrs::default()
-        },
+    let (v4, v6) = match ip {
+        IpAddr::V4(v4) => (Some(v4), None),
+        IpAddr::V6(v6) => (None, Some(v6)),
+    };
+    IpAttrs {
+        v4,
+        v6,
+        ..IpAttrs::default()
     }
 }
 
@@ -44,12 +43,7 @@ pub(super) fn to_entry(entry: &Entry) -> EntryAttrs {
         },
     };
     a.timeout = entry.timeout;
-    let flags = a.flags.unwrap_or(0)
-        | if entry.nomatch {
-            raw::IPSET_FLAG_NOMATCH
-        } else {
-            0
-        };
+    let flags = a.flags.unwrap_or(0) | u32::from(entry.nomatch) * raw::IPSET_FLAG_NOMATCH;
     a.flags = (flags != 0).then_some(flags);
     a.bytes = entry.counters.map(|c| c.bytes);
     a.packets = entry.counters.map(|c| c.packets);
@@ -85,12 +79,8 @@ fn from_parts(parts: &[KeyPart]) -> EntryAttrs {
                 is_prefix,
             } => {
                 a.iface = Some(name.clone());
-                let port = if *is_port { raw::IPSET_FLAG_PHYSDEV } else { 0 };
-                let prefix = if *is_prefix {
-                    raw::IPSET_FLAG_IFACE_WILDCARD
-                } else {
-                    0
-                };
+                let port = u32::from(*is_port) * raw::IPSET_FLAG_PHYSDEV;
+                let prefix = u32::from(*is_prefix) * raw::IPSET_FLAG_IFACE_WILDCARD;
                 a.flags = Some(port | prefix);
             }
         }

@@ -8,7 +8,6 @@ use crate::ipset::{codec, raw};
 use std::borrow::Borrow;
 use std::marker::PhantomData;
 use weir_netlink::attr::{AttrSet, Attrs};
-use weir_netlink::message::NLM_F_EXCL;
 use weir_netlink::nfnetlink::{NFNL_SUBSYS_IPSET, Refusal, Requests};
 use weir_netlink::{Error, InForce, Result, Transport};
 
@@ -54,11 +53,7 @@ impl<T: Transport, E: Borrow<Entry>> Pipeline<T, E> {
     pub(in crate::ipset) fn new(message: u16, existing: Existing) -> Self {
         Self {
             message,
-            flags: if existing == Existing::Refuse {
-                NLM_F_EXCL
-            } else {
-                0
-            },
+            flags: existing.flags(),
             requests: Requests::new(NFNL_SUBSYS_IPSET),
             sent: Vec::new(),
             open: None,

@@ -203,14 +203,7 @@ impl<T: Transport> IpsetEngine<T> {
     /// # Errors
     /// `IPSET_ERR_BUSY` if one of them is in use; then none is destroyed.
     pub fn destroy_all(&mut self) -> Result<()> {
-        let attrs = self.about_all();
-        self.command(
-            raw::IPSET_CMD_DESTROY,
-            0,
-            &attrs,
-            ("destroy", "all sets"),
-            Class::Any,
-        )
+        self.on_all(raw::IPSET_CMD_DESTROY, "destroy")
     }
 
     /// `ipset flush NAME`: deletes every entry.
@@ -226,14 +219,7 @@ impl<T: Transport> IpsetEngine<T> {
     /// # Errors
     /// As the kernel answers.
     pub fn flush_all(&mut self) -> Result<()> {
-        let attrs = self.about_all();
-        self.command(
-            raw::IPSET_CMD_FLUSH,
-            0,
-            &attrs,
-            ("flush", "all sets"),
-            Class::Any,
-        )
+        self.on_all(raw::IPSET_CMD_FLUSH, "flush")
     }
 
     /// `ipset rename FROM TO`
@@ -252,6 +238,11 @@ impl<T: Transport> IpsetEngine<T> {
     /// types differ.
     pub fn swap(&mut self, a: &str, b: &str) -> Result<()> {
         self.on_two(raw::IPSET_CMD_SWAP, a, b, "swap")
+    }
+
+    fn on_all(&mut self, message: u16, operation: &str) -> Result<()> {
+        let attrs = self.about_all();
+        self.command(message, 0, &attrs, (operation, "all sets"), Class::Any)
     }
 
     fn on_set(&mut self, message: u16, name: &str, operation: &str) -> Result<()> {

@@ -5,7 +5,7 @@ use super::options::{TIMEOUT_MAX, number, once, part_number};
 use super::range::{address, addresses, networks, port_range, ports, product};
 use super::token::Token;
 use super::{Wrong, wrong};
-use crate::ipset::model::{Counters, Dimension, Entry, Header, Key, KeyPart};
+use crate::ipset::model::{Dimension, Entry, Header, Key, KeyPart};
 use crate::ipset::raw::IPSET_MAX_COMMENT_SIZE;
 use crate::text;
 use std::collections::BTreeSet;
@@ -149,51 +149,29 @@ pub(super) fn options(h: &Header, rest: &mut &[Token<'_>]) -> Result<(Entry, boo
             is_wildcard = true;
             continue;
         }
-        let is_possible = match name {
-            "timeout" => h.timeout.is_some(),
-            "packets" | "bytes" => h.counters,
-            "comment" => h.comment,
-            "skbmark" | "skbprio" | "skbqueue" => h.skbinfo,
+        let (is_possible, needs) = match name {
+            "timeout" => (h.timeout.is_some(), "timeout"),
+            "packets" | "bytes" => (h.counters, "counters"),
+            "comment" => (h.comment, "comment"),
+            "skbmark" | "skbprio" | "skbqueue" => (h.skbinfo, "skbinfo"),
             "before" | "after" => {
-                return wrong(
-                    option,
-                    "members are added in the order of the lines: order them instead",
-                );
+                let why = "members are added in the order of the lines: order them instead";
+                return wrong(option, why);
             }
             other => {
-                return wrong(
-                    option,
-                    format!("an entry has no option \"{other}\": remove it"),
-                );
+                let why = format!("an entry has no option \"{other}\": remove it");
+                return wrong(option, why);
             }
         };
         if !is_possible {
-            let needs = match name {
-                "packets" | "bytes" => "counters",
-                "skbmark" | "skbprio" | "skbqueue" => "skbinfo",
-                other => other,
-            };
-            return wrong(
-                option,
-                format!("set {} was created without {needs}: create it so", h.name),
-            );
+            let why = format!("set {} was created without {needs}: create it so", h.name);
+            return wrong(option, why);
         }
         let value = need(option, rest, "a value")?;
-        let counters = e.counters.unwrap_or_default();
         match name {
             "timeout" => e.timeout = Some(number(value, 0, TIMEOUT_MAX)?),
-            "packets" => {
-                e.counters = Some(Counters {
-                    packets: number(value, 0, u64::MAX)?,
-                    ..counters
-                });
-            }
-            "bytes" => {
-                e.counters = Some(Counters {
-                    bytes: number(value, 0, u64::MAX)?,
-                    ..counters
-                })
-            }
+            "packets" => e.counters.get_or_insert_default().packets = number(value, 0, u64::MAX)?,
+            "bytes" => e.counters.get_or_insert_default().bytes = number(value, 0, u64::MAX)?,
             "comment" => e.comment = Some(comment(value)?),
             "skbmark" => e.skbinfo.mark = Some(mark(value)?),
             "skbprio" => e.skbinfo.prio = Some(prio(value)?),

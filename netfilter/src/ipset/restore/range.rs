@@ -186,6 +186,11 @@ pub(in crate::ipset) fn port_range(token: &Token<'_>) -> Result<(u16, u16), Wron
     let text = &*token.text;
     let text = text.strip_prefix("tcp:").or(text.strip_prefix("udp:"));
     let text = text.unwrap_or(&token.text);
+    numbers(token, text)
+}
+
+/// `PORT[-PORT]`, in either order.
+fn numbers(token: &Token<'_>, text: &str) -> Result<(u16, u16), Wrong> {
     let (from, to) = text.split_once('-').unwrap_or((text, text));
     let from: u16 = part_number(token, from, 0, 65535)?;
     let to: u16 = part_number(token, to, 0, 65535)?;
@@ -222,11 +227,9 @@ pub(super) fn ports(
     let one = |port| Ok(vec![ProtoPort { protocol, port }]);
     match protocol {
         IPPROTO_TCP | IPPROTO_UDP | IPPROTO_SCTP | IPPROTO_UDPLITE => {
-            let (from, to) = text.split_once('-').unwrap_or((text, text));
-            let from: u16 = part_number(token, from, 0, 65535)?;
-            let to: u16 = part_number(token, to, 0, 65535)?;
-            let range = from.min(to)..=from.max(to);
-            Ok(range.map(|port| ProtoPort { protocol, port }).collect())
+            let (from, to) = numbers(token, text)?;
+            let one = |port| ProtoPort { protocol, port };
+            Ok((from..=to).map(one).collect())
         }
         IPPROTO_ICMP | IPPROTO_ICMPV6 => {
             match (proto::type_number(protocol, text), text.split_once('/')) {

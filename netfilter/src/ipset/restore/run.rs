@@ -55,31 +55,18 @@ impl<T: Transport> IpsetEngine<T> {
             let Some(s) = parser.line(line).map_err(|e| not_understood(&e))? else {
                 continue;
             };
-            let mode = if s.existing == Existing::Accept {
-                s.existing
-            } else {
-                existing
+            let mode = match s.existing {
+                Existing::Accept => Existing::Accept,
+                Existing::Refuse => existing,
+            };
+            let message = match s.command {
+                Command::Delete(..) => raw::IPSET_CMD_DEL,
+                _ => raw::IPSET_CMD_ADD,
             };
             match s.command {
-                Command::Add(set, entries) => {
+                Command::Add(set, entries) | Command::Delete(set, entries) => {
                     changed += entries.len();
-                    self.feed(
-                        &mut pipeline,
-                        (raw::IPSET_CMD_ADD, mode),
-                        &set,
-                        entries,
-                        s.line,
-                    )?;
-                }
-                Command::Delete(set, entries) => {
-                    changed += entries.len();
-                    self.feed(
-                        &mut pipeline,
-                        (raw::IPSET_CMD_DEL, mode),
-                        &set,
-                        entries,
-                        s.line,
-                    )?;
+                    self.feed(&mut pipeline, (message, mode), &set, entries, s.line)?;
                 }
                 _ => {
                     if let Some(mut p) = pipeline.take() {
