@@ -316,23 +316,16 @@ fn command(line: &str, family: XtFamily, place: &mut Position) -> Result<Vec<Com
                     false => Err(complain(end, "-D takes a place or a rule; leave one out")),
                 };
             }
+            let each = |rules: Vec<Rule>, one: fn(String, usize, Rule) -> Command| {
+                let place = index.unwrap_or(1);
+                let all = rules.into_iter().map(|r| one(chain.clone(), place, r));
+                Ok(all.collect())
+            };
             return match (name, index) {
-                ("-A", _) => Ok(rules
-                    .into_iter()
-                    .map(|r| Command::Append(chain.clone(), r))
-                    .collect()),
-                ("-D", _) => Ok(rules
-                    .into_iter()
-                    .map(|r| Command::Delete(chain.clone(), r))
-                    .collect()),
+                ("-A", _) => each(rules, |chain, _, r| Command::Append(chain, r)),
+                ("-D", _) => each(rules, |chain, _, r| Command::Delete(chain, r)),
                 // Each further rule is inserted before the previous one, as in iptables.
-                ("-I", n) => {
-                    let n = n.unwrap_or(1);
-                    Ok(rules
-                        .into_iter()
-                        .map(|r| Command::Insert(chain.clone(), n, r))
-                        .collect())
-                }
+                ("-I", _) => each(rules, Command::Insert),
                 (_, Some(n)) => match <[Rule; 1]>::try_from(rules) {
                     Ok([rule]) => Ok(vec![Command::Replace(chain, n, rule)]),
                     Err(_) => Err(complain(

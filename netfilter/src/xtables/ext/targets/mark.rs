@@ -13,14 +13,16 @@ pub struct Xmark {
 }
 
 #[rustfmt::skip]
+const XMARK: [(&str, usize); 5] = [
+    ("--set-xmark", 1), ("--set-mark", 1), ("--and-mark", 1), ("--or-mark", 1), ("--xor-mark", 1),
+];
+
 pub(crate) const KIND: Kind<Xmark> = Kind {
     name: "MARK",
     forms: |_| forms!["MARK" 2],
     encode,
     decode,
-    options: &[
-        ("--set-xmark", 1), ("--set-mark", 1), ("--and-mark", 1), ("--or-mark", 1), ("--xor-mark", 1),
-    ],
+    options: &XMARK,
     parse,
 };
 
@@ -43,13 +45,7 @@ impl fmt::Display for Xmark {
 /// The value of the given option: every other option is a short form of `--set-xmark`.
 pub(super) fn xmark(given: &mut Given) -> Result<Option<Xmark>, Complaint> {
     let mut found = None;
-    for name in [
-        "--set-xmark",
-        "--set-mark",
-        "--and-mark",
-        "--or-mark",
-        "--xor-mark",
-    ] {
+    for (name, _) in XMARK {
         let Some(o) = given.take(&[name]) else {
             continue;
         };
