@@ -182,6 +182,7 @@ pub(crate) fn post_to(node: &Node, path: &str, body: &str) -> (u16, String) {
     exchange(stream, &format!("{head}{body}")).expect("an answer")
 }
 
+// matrix: every; variants no-xtables no-ipset no-ipv6
 #[test]
 fn a_pod_joins_is_healed_and_leaves() {
     let Some(sandbox) = Sandbox::of("web") else {
@@ -236,6 +237,7 @@ fn a_pod_joins_is_healed_and_leaves() {
     assert!(is_captured(&sandbox));
 }
 
+// matrix: every
 #[test]
 fn routing_that_another_program_deletes_comes_back_at_once() {
     let Some(sandbox) = Sandbox::of("routed") else {
@@ -282,6 +284,7 @@ fn routing_that_another_program_deletes_comes_back_at_once() {
     }
 }
 
+// matrix: every; variants no-xtables no-ipset no-ipv6
 #[test]
 fn rules_of_the_host_that_another_program_deletes_come_back_at_once_and_are_counted() {
     let Some(sandbox) = Sandbox::of("probed") else {
@@ -433,6 +436,7 @@ fn a_pod_whose_annotation_is_not_written_is_not_shown_as_enrolled() {
     assert_eq!(ztunnel.faults(), Vec::<String>::new());
 }
 
+// matrix: every; variants no-nftables
 #[test]
 fn legacy_rules_and_sets_of_the_host_come_back_in_seconds() {
     let Some(sandbox) = Sandbox::of("probed") else {

@@ -18,6 +18,7 @@ use std::process::Command;
 use weir_netlink::Netns;
 use weir_testing::TempDir;
 
+// matrix: every; variants no-xtables no-ipset no-ipv6
 #[test]
 fn a_pod_that_the_plugin_hands_over_is_captured_before_the_answer() {
     let Some(sandbox) = Sandbox::of("new") else {

@@ -38,6 +38,7 @@ impl Scene {
     }
 }
 
+// matrix: every; variants no-xtables no-ipset
 #[test]
 fn probes_reach_a_pod_behind_a_branch_eni_for_as_long_as_it_is_enrolled() {
     let (Some(behind), Some(plain)) = (Sandbox::of("behind"), Sandbox::of("plain")) else {

@@ -33,6 +33,7 @@ fn shown(agent: &Agent) -> serde_json::Value {
     facts["ambient"]["pods"][0]["proved"].clone()
 }
 
+// matrix: every
 #[test]
 fn where_the_connections_of_a_pod_land_is_proved_at_enrolment() {
     let Some(sandbox) = Sandbox::of("proved") else {

@@ -281,6 +281,7 @@ fn routing_of_ours_that_comes_to_a_pod_that_asks_for_none_is_removed() {
 /// The interval exceeds the deadlines of the tests, so only a notification or the poll of the counters can cause a repair.
 const SELDOM: (&str, &str) = ("WEIR_VERIFY_INTERVAL", "3600");
 
+// matrix: every; variants no-xtables no-ipset
 #[test]
 fn rules_that_another_program_flushes_are_restored_without_a_round() {
     let (Some(sandbox), Some(quiet)) = (Sandbox::of("flushed"), Sandbox::of("quiet")) else {
@@ -370,6 +371,7 @@ fn an_ipv6_address_that_comes_late_is_redirected_too() {
 }
 
 /// The kernel sends no notification for legacy tables, so the agent polls their sizes.
+// matrix: every
 #[test]
 fn legacy_rules_that_another_program_flushes_are_restored_without_a_round() {
     let Some(sandbox) = Sandbox::of("legacy") else {
