@@ -590,7 +590,12 @@ fn an_engine_is_not_chosen_where_programs_cannot_be_looked_for() {
         let args = [verb, "ambient", "--config", request, "--netns", &netns];
         let run = scene.run_with(&args, &[("WEIR_BPFFS", &below_a_file)]);
         assert_eq!(run.code, code, "{verb}: {run:?}");
-        for words in [&below_a_file, "it is unknown whether", "--engine", "WEIR_BPFFS"] {
+        for words in [
+            &below_a_file,
+            "it is unknown whether",
+            "--engine",
+            "WEIR_BPFFS",
+        ] {
             assert!(run.stderr.contains(words), "{verb}: {run:?}");
         }
         assert_eq!((run.stdout.as_str(), rules()), ("", before.clone()));

@@ -325,7 +325,12 @@ fn an_engine_is_not_chosen_where_programs_cannot_be_looked_for() {
     for (verb, code) in [("plan", 1), ("verify", 3), ("apply", 1)] {
         let refused = run(verb, &[]);
         assert_eq!(refused.code, code, "{verb}: {refused:?}");
-        for words in [&below_a_file, "it is unknown whether", "--engine", "WEIR_BPFFS"] {
+        for words in [
+            &below_a_file,
+            "it is unknown whether",
+            "--engine",
+            "WEIR_BPFFS",
+        ] {
             assert!(refused.stderr.contains(words), "{verb}: {refused:?}");
         }
         assert_eq!((refused.stdout.as_str(), rules()), ("", before.clone()));

@@ -43,7 +43,7 @@ pub(super) fn to_entry(entry: &Entry) -> EntryAttrs {
         },
     };
     a.timeout = entry.timeout;
-    let flags = a.flags.unwrap_or(0) | u32::from(entry.nomatch) * raw::IPSET_FLAG_NOMATCH;
+    let flags = a.flags.unwrap_or(0) | (u32::from(entry.nomatch) * raw::IPSET_FLAG_NOMATCH);
     a.flags = (flags != 0).then_some(flags);
     a.bytes = entry.counters.map(|c| c.bytes);
     a.packets = entry.counters.map(|c| c.packets);

@@ -29,9 +29,7 @@ impl Ranges {
     ///
     /// # Errors
     /// The first element that is not a network, and the reason.
-    pub fn parse<'a>(
-        list: impl Iterator<Item = &'a str>,
-    ) -> Result<Self, (&'a str, &'static str)> {
+    pub fn parse<'a>(list: impl Iterator<Item = &'a str>) -> Result<Self, (&'a str, &'static str)> {
         let mut ranges = Self::default();
         for element in list {
             match text::cidr(element).map_err(|reason| (element, reason))? {

@@ -48,10 +48,7 @@ impl<T: Transport> IpsetEngine<T> {
     pub(super) fn revision_for(&mut self, h: &Header) -> Result<u8> {
         let what = format!("set {}", h.name);
         let Some(since) = h.kind.since() else {
-            let reason = format!(
-                "{} is not a known type: use one of the known types",
-                h.kind
-            );
+            let reason = format!("{} is not a known type: use one of the known types", h.kind);
             return Err(Error::refused("create", what, reason));
         };
         let range = self.revisions(&h.kind, h.family)?;

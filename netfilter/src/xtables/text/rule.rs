@@ -254,9 +254,7 @@ impl<'a> Reader<'a> {
         let kind = Loadable::find(Part::Match, name, self.family);
         let kind = kind.ok_or_else(|| {
             let known = known(Part::Match, self.family);
-            o.wrong(&format!(
-                "is not a supported match; supported are {known}"
-            ))
+            o.wrong(&format!("is not a supported match; supported are {known}"))
         })?;
         if self.loaded.len() >= MOST {
             return Err(o.wrong("is one match more than fits into a rule; use several rules"));
