@@ -1,5 +1,6 @@
 //! Addresses as text.
 
+use ipnet::IpNet;
 use std::fmt::{self, Display, Formatter};
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -18,6 +19,19 @@ impl Display for Address {
                 }
                 _ => v6.fmt(f),
             },
+        }
+    }
+}
+
+/// A network with its host bits; a single address is printed without a prefix length.
+pub(crate) struct Net(pub(crate) IpNet);
+
+impl Display for Net {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        Address(self.0.addr()).fmt(f)?;
+        match self.0.prefix_len() {
+            n if n == self.0.max_prefix_len() => Ok(()),
+            n => write!(f, "/{n}"),
         }
     }
 }

@@ -114,6 +114,7 @@ pub mod conntrack;
 mod converge;
 mod diff;
 mod features;
+mod icmp;
 pub mod ipset;
 pub mod nft;
 pub mod probe;

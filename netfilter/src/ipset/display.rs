@@ -6,23 +6,9 @@ use super::proto;
 use super::raw::{
     IPPROTO_ICMP, IPPROTO_ICMPV6, IPPROTO_SCTP, IPPROTO_TCP, IPPROTO_UDP, IPPROTO_UDPLITE,
 };
-use crate::address::Address;
+use crate::address::{Address, Net};
 use crate::protocols;
-use ipnet::IpNet;
 use std::fmt::{self, Display, Formatter};
-
-/// A network; a single address is printed without a prefix length.
-struct Network(IpNet);
-
-impl Display for Network {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", Address(self.0.addr()))?;
-        match self.0.prefix_len() {
-            n if n == self.0.max_prefix_len() => Ok(()),
-            n => write!(f, "/{n}"),
-        }
-    }
-}
 
 impl Display for ProtoPort {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
@@ -54,7 +40,7 @@ impl Display for KeyPart {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match self {
             Self::Ip(ip) => Address(*ip).fmt(f),
-            Self::Net(net) => Network(*net).fmt(f),
+            Self::Net(net) => Net(*net).fmt(f),
             Self::Port(port) => port.fmt(f),
             Self::Mark(mark) => write!(f, "0x{mark:08x}"),
             Self::Mac(mac) => mac.map_or(Ok(()), |mac| hardware(mac, f)),

@@ -5,6 +5,7 @@
 mod wire;
 
 use super::super::prelude::*;
+use crate::address::Net;
 use ipnet::IpNet;
 use std::ops::RangeInclusive;
 use wire::{WithAlias, conntrack_value, conntrack_wire};
@@ -198,11 +199,8 @@ impl fmt::Display for Conntrack {
             write!(f, "{not} --ctproto {protocol}")?;
         }
         for (net, (option, _)) in self.addresses.iter().zip(ADDRESS_OPTIONS) {
-            let Some((not, net)) = net else { continue };
-            write!(f, "{not} {option} {}", Address(net.addr()))?;
-            if net.prefix_len() != net.max_prefix_len() {
-                write!(f, "/{}", net.prefix_len())?;
-            }
+            net.iter()
+                .try_for_each(|(not, net)| write!(f, "{not} {option} {}", Net(*net)))?;
         }
         for (port, (option, _)) in self.ports.iter().zip(PORT_OPTIONS) {
             port.iter()
