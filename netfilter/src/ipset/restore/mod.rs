@@ -6,8 +6,8 @@
 //! IpsetEngine::restore   check, then execute
 //! ```
 //! The parser supports create, add, del, flush, destroy, rename and swap with all their spellings, `-exist`, `COMMIT`, the older names of
-//! types (`iphash`) and the older options of sets (`from`, `to`, `network`, `-6`). It expands ranges to single entries or networks, as the kernel would store them. It
-//! refuses names of hosts and services, because it looks nothing up.
+//! types (`iphash`) and the older options of sets (`from`, `to`, `network`, `-6`). It expands ranges to single entries or networks, as the
+//! kernel would store them. It refuses names of hosts and services, because it looks nothing up.
 
 mod command;
 mod entry;
