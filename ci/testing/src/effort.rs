@@ -26,3 +26,10 @@ pub fn seed() -> u64 {
         }
     }
 }
+
+/// CPU time of the calling thread (`clock_gettime(CLOCK_THREAD_CPUTIME_ID)`). Unlike elapsed time, it does not depend on the
+/// load of the machine, so that a test may compare two measurements.
+pub fn cpu_time() -> std::time::Duration {
+    let now = nix::time::ClockId::CLOCK_THREAD_CPUTIME_ID.now();
+    now.expect("the clock of this thread").into()
+}

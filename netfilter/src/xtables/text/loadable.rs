@@ -77,5 +77,7 @@ pub(in crate::xtables) fn known(part: Part, family: XtFamily) -> String {
         Part::Target => of(targets::KINDS, family).map(|k| k.name).collect(),
     };
     names.extend(Row::all(part, family).map(|row| row.name));
+    // The revisions of a match stand one after another.
+    names.dedup();
     names.join(", ")
 }

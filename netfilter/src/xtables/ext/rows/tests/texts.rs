@@ -163,7 +163,8 @@ pub(super) const OTHER_TEXTS: &[(XtFamily, &str, &str)] = &[
 /// Texts that are refused, and a part of the error.
 #[rustfmt::skip]
 pub(super) const WRONG: &[(XtFamily, &str, &str)] = &[
-    (Ip, "-m hl --hl-eq 3", "not a match"),
+    (Ip, "-m hl --hl-eq 3", "not a supported match"),
+    (Ip, "-m hl --hl-eq 3", "comment, addrtype, bpf"),
     (Ip, "-m cpu", "--cpu"),
     (Ip, "-m cpu --cpu 4294967296", "too large"),
     (Ip, "-m ttl --ttl-eq 1 --ttl-gt 3", "excludes"),
