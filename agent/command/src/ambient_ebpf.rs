@@ -224,7 +224,7 @@ pub(super) fn clean(sandbox: &Sandbox) -> Result<Vec<Change>, Failure> {
 }
 
 fn gone(e: Error) -> Failure {
-    Failure::failed(format!("{e}; everything else was removed"))
+    Failure::failed(format!("{e}; what could be removed is gone"))
 }
 
 /// The error of a removal that failed after programs were detached.
@@ -232,7 +232,7 @@ pub(super) fn after<T>(detached: &[T], e: impl Display) -> Failure {
     match detached.is_empty() {
         true => Failure::failed(e),
         false => Failure::failed(format!(
-            "{e}; everything else was removed: eBPF programs are detached"
+            "{e}; what could be removed is gone: eBPF programs are detached"
         )),
     }
 }

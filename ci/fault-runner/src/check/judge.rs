@@ -448,7 +448,8 @@ impl Case<'_> {
         // Removal continues after a failure and names each object that it could not remove; sets are restored line by line.
         if [
             "not known whether",
-            "everything else was removed",
+            "unknown whether",
+            "what could be removed is gone",
             "the lines before it are in force",
         ]
         .into_iter()
