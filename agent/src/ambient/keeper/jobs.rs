@@ -320,6 +320,8 @@ impl Keeper {
         memory.probes_pass = false;
         memory.announced = left.announced;
         memory.suspected = left.suspected && was_member;
+        // The annotation of an earlier agent no longer shows that it is captured, although it may be seen for some time.
+        memory.is_known &= left.suspected;
         (memory.taken, memory.by_plugin, memory.waits) = (None, None, false);
         if memory.captured.is_none() {
             memory.overrides = None;

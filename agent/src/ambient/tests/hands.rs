@@ -92,7 +92,11 @@ impl Rules for Shared {
         let (done, said) = world.tried('r');
         if done {
             world.rules.remove(&netns);
-            world.lost.remove(&netns);
+            // Without an answer the agent cannot know that they are gone.
+            match said {
+                Ok(()) => world.lost.remove(&netns),
+                Err(_) => world.lost.insert(netns),
+            };
         }
         Ok(said?)
     }

@@ -339,6 +339,8 @@ fn histories_that_went_wrong_come_to_rest() {
         vec![Work(0), Connect, Namespace(true), Birth(3), fails('h'), Work(1), fails('r'), Sandbox(3, false), Work(1), Ends(3)],
         vec![Birth(0), Work(1), Namespace(true), Connect, Work(2), lost('a'), Moves(1), Namespace(false), Work(2), Namespace(true)],
         vec![Namespace(true), Birth(2), Work(2), fails('r'), Publish(2), Sandbox(2, false), Restart, Work(1)],
+        // Its rules were removed by this agent, and the annotation of an earlier one is still seen.
+        vec![Namespace(true), Birth(0), Birth(2), Work(4), Ends(0), Namespace(false), Publish(2), Restart, Begin, Work(1), Birth(0), fails('r'), Namespace(true), Work(1)],
     ];
     for steps in all {
         assert_eq!(comes_to_rest(&steps), Ok(()), "{steps:?}");
