@@ -191,6 +191,7 @@ mod tests {
             "agent/core/src",
             "agent/install/src",
             "agent/preflight/src",
+            "agent/rules/src",
             "agent/runner/src",
             "cni/src",
             "netfilter/src",

@@ -209,7 +209,7 @@ fn verification_that_hangs() {
     };
     let took = agent.until("not ready", || {
         let (status, why) = agent.probe("/readyz");
-        status == 503 && why.starts_with("pods verified: no round of verification")
+        status == 503 && why.starts_with("pods verified: no verification pass")
     });
     assert!(
         took > Duration::from_secs(3),

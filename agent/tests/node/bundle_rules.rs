@@ -114,7 +114,7 @@ fn rules_of_the_pods_that_the_agent_knows() {
     assert!(rules.contains("redirect to :15001"), "{rules}");
     let list = read(&top, "rules/pods.txt");
     let lines: Vec<&str> = list.lines().collect();
-    assert_eq!(lines[0], "# 2 pods of this node ask for redirection");
+    assert_eq!(lines[0], "# 2 pods of this node request redirection");
     assert!(
         lines[1].starts_with("shop/elsewhere 192.0.2.77: none of the "),
         "{list}"

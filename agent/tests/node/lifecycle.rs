@@ -72,7 +72,7 @@ fn a_plugin_that_the_node_does_not_have_is_told_of() {
     node.write(LIST, BRIDGE);
     node.write("bin/bridge", "a program");
     let agent = node.ready(&[]);
-    let told = "10-pods.conflist names plugins that are not in";
+    let told = "10-pods.conflist names plugins that are missing in";
     let lines = |log: &str| log.lines().filter(|l| l.contains(told)).count();
     agent.until("told", || lines(&agent.log()) == 1);
     let log = agent.log();

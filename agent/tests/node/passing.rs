@@ -79,7 +79,7 @@ fn a_disk_that_is_full_after_the_installation_is_the_reason_that_is_given() {
     // A changed entry counts as not installed, whatever the state of the disk.
     node.write(LIST, BRIDGE);
     until_told(
-        "plugin installed: the CNI plugin is not installed as it was: ",
+        "plugin installed: the installation of the CNI plugin was changed: ",
         "our entry is missing",
     );
     for filler in node.names("run") {

@@ -166,7 +166,7 @@ fn the_page_and_its_json_agree_with_the_metrics() {
     for shown in [
         "3 of 5",
         "60 %",
-        "2 pods are not as they ask",
+        "2 pods are not verified",
         "&lt;img src=x&gt;",
         "&lt;script&gt;document.title=&#39;mine&#39;&lt;/script&gt;",
         "none of the ",
@@ -309,11 +309,11 @@ fn the_kernel_is_judged_as_preflight_does() {
     agent.wait_ready();
     let kernel = asked(&agent);
     let why = kernel["reason"].as_str().unwrap();
-    assert!(why.contains("no throwaway namespace"), "{why}");
+    assert!(why.contains("cannot create a throwaway namespace"), "{why}");
     assert_eq!(kernel["jobs"][0]["verdict"], "unknown", "{kernel}");
     let text = page(&agent);
     for shown in [
-        "no throwaway namespace",
+        "cannot create a throwaway namespace",
         "unknown",
         "this process lacks CAP_SYS_ADMIN",
     ] {

@@ -199,7 +199,7 @@ fn what_ends_the_mesh_on_this_node_removes_the_installation() {
             Some(daemon_set()),
             "belongs to no DaemonSet",
         ),
-        ("no pod", None, Some(daemon_set()), "there is no pod"),
+        ("no pod", None, Some(daemon_set()), "which POD_NAME names, does not exist"),
     ] {
         let (node, server) = (Node::new(), ApiServer::start());
         server.put(node1.clone());

@@ -239,7 +239,7 @@ fn answers_that_are_none() {
         ("echo oops; exit 1", "oops"),
         ("true", "empty"),
         ("echo hello", "not JSON"),
-        ("echo '[]'", "no object"),
+        ("echo '[]'", "not an object"),
         ("kill -9 $$", "137"),
     ] {
         let bench = Bench::new();
