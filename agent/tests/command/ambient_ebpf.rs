@@ -657,7 +657,11 @@ fn where_bpf_is_forbidden_programs_are_not_taken_for_absent() {
         let verify = [&["verify", "ambient"], &desired[..], &["--netns", &netns]].concat();
         let out = scene.without_bpf(error, &verify);
         let text = String::from_utf8_lossy(&out.stdout);
-        assert_eq!(text.contains("no other object"), !is_told, "{error}: {text}");
+        assert_eq!(
+            text.contains("no other object"),
+            !is_told,
+            "{error}: {text}"
+        );
         let out = scene.without_bpf(error, &[&verify[..], &["--json"]].concat());
         let report: serde_json::Value = serde_json::from_slice(&out.stdout).expect("JSON");
         let warnings = report["warnings"].as_array().map(Vec::len);

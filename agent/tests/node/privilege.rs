@@ -74,7 +74,11 @@ fn what_is_not_needed_is_given_up_by_every_thread() {
         before.borrow().is_empty()
     };
     agent.until("every thread has what it needs and no more", all_right);
-    assert!(!agent.log().contains("is missing: it is for"), "{}", agent.log());
+    assert!(
+        !agent.log().contains("is missing: it is for"),
+        "{}",
+        agent.log()
+    );
 }
 
 /// The threads that have other capability sets than they need, and those that are missing.

@@ -199,7 +199,12 @@ fn what_ends_the_mesh_on_this_node_removes_the_installation() {
             Some(daemon_set()),
             "belongs to no DaemonSet",
         ),
-        ("no pod", None, Some(daemon_set()), "which POD_NAME names, does not exist"),
+        (
+            "no pod",
+            None,
+            Some(daemon_set()),
+            "which POD_NAME names, does not exist",
+        ),
     ] {
         let (node, server) = (Node::new(), ApiServer::start());
         server.put(node1.clone());
