@@ -101,6 +101,8 @@ impl Scene {
         let may_be: Vec<u64> = world.netns.iter().filter(is_it).map(|(_, n)| *n).collect();
         world.lost.extend(may_be);
         drop(world);
+        // The next one begins with a list.
+        self.watch(true);
         self.agent = agent(&self.shared, &self.pods, &self.settings);
     }
 
