@@ -191,7 +191,10 @@ fn pods_are_captured_at_the_node_healed_switched_and_left() {
         says(r#"{"ztunnelReady":false,"redirectMode":"iptables"}"#)
     });
     agent.until("pending", || scene.annotation("web") == "pending");
-    assert!(why(&agent, "web").contains("no proxy of this node is ready"));
+    // States are published a little later.
+    agent.until("the reason", || {
+        why(&agent, "web").contains("no proxy of this node is ready")
+    });
     assert_eq!(at_node(&scene.host).0, 5, "{}", agent.log());
     assert!(connect(&web).is_err());
 
