@@ -96,12 +96,15 @@ impl Folder {
     /// Returns the current network namespace of the process. `None` if it has ended or access is denied.
     pub(super) fn netns(&self) -> Option<NetnsId> {
         let stat = fstatat(&self.0, "ns/net", AtFlags::empty()).ok()?;
-        let is_denied = SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT == SFlag::S_IFDIR;
-        (!is_denied).then_some(NetnsId {
-            dev: stat.st_dev,
-            ino: stat.st_ino,
-        })
+        netns_id(stat.st_mode, stat.st_dev, stat.st_ino)
     }
+}
+
+/// The identity of the file behind `/proc/PID/ns/net`. `None` for a directory: where access is denied, Linux 5.10 follows the link
+/// to the directory that contains it.
+fn netns_id(mode: u32, dev: u64, ino: u64) -> Option<NetnsId> {
+    let is_denied = SFlag::from_bits_truncate(mode) & SFlag::S_IFMT == SFlag::S_IFDIR;
+    (!is_denied).then_some(NetnsId { dev, ino })
 }
 
 /// The network namespaces of processes, without the node's own.
@@ -343,14 +346,8 @@ impl Processes {
 
     fn look(&self, pid: u32) -> io::Result<FoundNetns> {
         let meta = fs::metadata(self.link(pid))?;
-        if meta.is_dir() {
-            // Where access is denied, Linux 5.10 follows the link to the directory that contains it.
-            return Err(ErrorKind::PermissionDenied.into());
-        }
-        let id = NetnsId {
-            dev: meta.dev(),
-            ino: meta.ino(),
-        };
+        let id =
+            netns_id(meta.mode(), meta.dev(), meta.ino()).ok_or(ErrorKind::PermissionDenied)?;
         let started = start_time(&self.read(pid, "stat")?);
         let started = started.ok_or(ErrorKind::InvalidData)?;
         Ok(FoundNetns { id, pid, started })
