@@ -65,11 +65,14 @@ fn signed() -> Result<usize> {
         others,
         ..Ownership::default()
     };
-    if !has_legacy_tables()? || !XtEngine::open()?.holds(&signed)? {
+    if !has_legacy_tables()? {
         return Ok(0);
     }
-    let found = XtEngine::open()?.drift(&Ruleset::default(), &signed)?;
-    Ok(found.ops.len())
+    let mut engine = XtEngine::open()?;
+    if !engine.holds(&signed)? {
+        return Ok(0);
+    }
+    Ok(engine.drift(&Ruleset::default(), &signed)?.ops.len())
 }
 
 /// True if this program wrote everything that would be removed from legacy tables.
