@@ -21,13 +21,6 @@ pub enum RuleChange {
     RemoveRules(Engine),
 }
 
-impl RuleChange {
-    /// True if a set of ipset is created.
-    pub(crate) fn creates_set(&self) -> bool {
-        matches!(self, Self::Ipset(IpsetOp::Create(_)))
-    }
-}
-
 impl From<NftOp> for RuleChange {
     fn from(op: NftOp) -> Self {
         Self::Nft(op)

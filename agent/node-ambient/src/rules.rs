@@ -10,7 +10,7 @@ use weir_cni::compile::Engine;
 use weir_cni::redirection::has_legacy_tables;
 use weir_netfilter::ipset::{IpsetEngine, IpsetOp, Set};
 use weir_netfilter::nft::{Data, ElementKey, NftEngine, Ruleset, TableFamily, TableId};
-use weir_netfilter::xtables::{Snapshot, XtFamily, plan};
+use weir_netfilter::xtables::XtFamily;
 use weir_netlink::route::{Link, LinkKind};
 use weir_netlink::{Error, Netns, Result};
 use weir_rules::of_node::{if_supported, legacy_tables, sets_among};
@@ -241,11 +241,7 @@ pub fn drift(
                 let missing = IpsetEngine::open()?.drift(&sets, &set_names())?;
                 changes.extend(missing.into_iter().map(RuleChange::from));
             }
-            // The kernel's rules refer to a set by its index, so they can be compared only once the set exists.
-            let drift = match changes.iter().any(RuleChange::creates_set) {
-                true => plan(&rules, &Snapshot::default(), &xtables::ownership())?,
-                false => legacy_tables()?.drift(&rules, &xtables::ownership())?,
-            };
+            let drift = legacy_tables()?.drift(&rules, &xtables::ownership())?;
             changes.extend(drift.ops.into_iter().map(RuleChange::from));
         }
     }

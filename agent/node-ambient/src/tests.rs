@@ -3,8 +3,9 @@
 use super::*;
 use std::collections::BTreeMap;
 use weir_cni::compile::Engine;
+use weir_netfilter::ipset::IpsetOp;
 use weir_netfilter::nft::Ruleset;
-use weir_netfilter::xtables::XtOp;
+use weir_netfilter::xtables::{XtFamily, XtOp};
 
 fn config(text: &str) -> Config {
     Config::from_json(text, "test.json").unwrap()
@@ -376,7 +377,7 @@ fn what_cannot_be_is_refused_by_name() {
     }
 }
 
-/// The kernel's rules refer to a set by its index, so they cannot be compared before the set exists.
+/// The kernel's rules refer to a set by its index, which the comparison does not need.
 #[test]
 fn legacy_rules_without_their_sets_are_planned_as_new() {
     let netns = weir_testing::namespace_or_skip!();
@@ -388,7 +389,8 @@ fn legacy_rules_without_their_sets_are_planned_as_new() {
         changes => changes.unwrap(),
     };
     let count = |is: fn(&RuleChange) -> bool| changes.iter().filter(|c| is(c)).count();
-    assert!(count(RuleChange::creates_set) > 0, "{changes:#?}");
+    let creates_set = |c: &RuleChange| matches!(c, RuleChange::Ipset(IpsetOp::Create(_)));
+    assert!(count(creates_set) > 0, "{changes:#?}");
     let tables = xtables::host(&node, []).tables;
     let chains = tables.iter().flat_map(|table| &table.chains);
     let rules: usize = chains.map(|chain| chain.rules.len()).sum();
@@ -399,4 +401,33 @@ fn legacy_rules_without_their_sets_are_planned_as_new() {
     let apply = || rules::apply(&node, rules::Side::Host, Engine::Xtables, &memory);
     netns.run(apply).unwrap().unwrap();
     assert_eq!(netns.run(drift).unwrap().unwrap(), []);
+}
+
+/// The set of the other family does not exist yet.
+#[test]
+fn legacy_rules_that_are_in_force_are_not_planned_again() {
+    let netns = weir_testing::namespace_or_skip!();
+    let memory = BTreeMap::new();
+    let of = |has_ipv6| Node {
+        has_ipv6,
+        ..node(V4, Carrier::Geneve(6081))
+    };
+    let (first, both) = (of(false), of(true));
+    let apply = || rules::apply(&first, rules::Side::Host, Engine::Xtables, &memory);
+    match netns.run(apply).unwrap() {
+        Err(e) if e.is_unsupported() => return println!("skipped: {e}"),
+        applied => applied.unwrap(),
+    }
+    let drift = || rules::drift(&both, rules::Side::Host, Engine::Xtables, &memory);
+    let changes = netns.run(drift).unwrap().unwrap();
+    let creates_set = |c: &RuleChange| matches!(c, RuleChange::Ipset(IpsetOp::Create(_)));
+    assert!(changes.iter().any(creates_set), "{changes:#?}");
+    let inserts = |family: XtFamily| {
+        let is_of = |c: &RuleChange| matches!(c, RuleChange::Legacy(op) if matches!(&**op, XtOp::InsertRule((of, _), ..) if *of == family));
+        changes.iter().any(is_of)
+    };
+    assert!(
+        inserts(XtFamily::Ip6) && !inserts(XtFamily::Ip),
+        "{changes:#?}"
+    );
 }
