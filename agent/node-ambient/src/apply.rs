@@ -363,7 +363,7 @@ pub(crate) fn execute(routing: &Routing, step: &Step, proxy: Option<&Netns>) -> 
         Step::DeleteAddress(name, net) => routing
             .del_address(routing.link(name)?.index, *net)
             .map(drop),
-        Step::SkipDad(name) => write_sysctl(&format!("ipv6/conf/{name}/accept_dad"), "0"),
+        Step::SkipDad(name) => write_sysctl(&crate::plan::accept_dad(name), "0"),
         Step::SetUp(name) => routing.set_up(routing.link(name)?.index),
         Step::Sysctl(key, value) => write_sysctl(key, value),
         Step::Netfilter(_) => Ok(()),

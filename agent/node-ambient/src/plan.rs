@@ -14,6 +14,7 @@ use std::fmt;
 use std::net::IpAddr;
 use weir_netlink::Result;
 use weir_netlink::route::{Address, Link, LinkKind, PolicyRule, Route, RouteType, Routing};
+use weir_rules::sysctl;
 
 /// The observed state of a namespace, without netfilter rules.
 #[derive(Clone, Debug, Default)]
@@ -77,7 +78,10 @@ impl fmt::Display for Step {
             Self::AddLink(link) => write!(f, "ip link add {link}"),
             Self::AddAddress(name, net) => write!(f, "ip address add {net} dev {name}"),
             Self::DeleteAddress(name, net) => write!(f, "ip address delete {net} dev {name}"),
-            Self::SkipDad(name) => write!(f, "sysctl -w net.ipv6.conf.{name}.accept_dad=0"),
+            Self::SkipDad(name) => {
+                let key = sysctl::name(&accept_dad(name));
+                write!(f, "sysctl -w {key}=0")
+            }
             Self::SetUp(name) => write!(f, "ip link set {name} up"),
             Self::AddRoute(route) => write!(f, "ip route add {route}"),
             Self::ReplaceRoute(route) => write!(f, "ip route replace {route}"),
@@ -88,11 +92,16 @@ impl fmt::Display for Step {
                 Ok(())
             }
             Self::Sysctl(key, value) => {
-                write!(f, "sysctl -w net.{}={value}", key.replace('/', "."))
+                write!(f, "sysctl -w {}={value}", sysctl::name(key))
             }
             Self::AddRule(rule) => write!(f, "ip rule add {rule}"),
         }
     }
+}
+
+/// Returns the key of the sysctl that [`Step::SkipDad`] writes.
+pub(crate) fn accept_dad(link: &str) -> String {
+    format!("ipv6/conf/{link}/accept_dad")
 }
 
 impl Step {
@@ -124,7 +133,7 @@ impl Observed {
 pub fn values<'a>(keys: impl Iterator<Item = &'a String>) -> Result<BTreeMap<String, String>> {
     let mut values = BTreeMap::new();
     for key in keys {
-        values.extend(weir_rules::sysctl::find(key)?.map(|value| (key.clone(), value)));
+        values.extend(sysctl::find(key)?.map(|value| (key.clone(), value)));
     }
     Ok(values)
 }

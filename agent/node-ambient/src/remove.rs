@@ -148,7 +148,7 @@ fn without_memory(routing: &Routing, config: Option<&Config>) -> Result<Option<S
         .iter()
         .filter(|s| now.get(&s.key).is_some_and(|v| v == s.value));
     let left: Vec<String> = left
-        .map(|s| format!("net.{}={}", s.key.replace('/', "."), s.value))
+        .map(|s| format!("{}={}", weir_rules::sysctl::name(&s.key), s.value))
         .collect();
     // While the rules are there, nothing is stored only if nothing had to be changed; `accept_local` is off by default.
     let is_lost = rules::present()?.is_none() || left.iter().any(|s| s.ends_with("accept_local=1"));

@@ -43,6 +43,17 @@ fn write_below(own: &Path, nodes: &[PathBuf], key: &str, value: &str) -> io::Res
     Err(refused)
 }
 
+/// Returns the name of a key as sysctl(8) takes it: `net.ipv4.conf.br0/10.rp_filter` for that of the link `br0.10`.
+#[must_use]
+pub fn name(key: &str) -> String {
+    let swap = |c| match c {
+        '/' => '.',
+        '.' => '/',
+        c => c,
+    };
+    format!("net.{}", key.chars().map(swap).collect::<String>())
+}
+
 /// Describes an error and the remedy.
 #[must_use]
 pub fn describe(error: &io::Error) -> String {
@@ -59,6 +70,14 @@ pub fn describe(error: &io::Error) -> String {
 mod tests {
     use super::*;
     use weir_netlink::Netns;
+
+    #[test]
+    fn a_key_has_the_name_that_sysctl_takes() {
+        assert_eq!(
+            name("ipv4/conf/br0.10/rp_filter"),
+            "net.ipv4.conf.br0/10.rp_filter"
+        );
+    }
 
     /// A link that is gone has no keys; that there are none at all says nothing about it.
     #[test]

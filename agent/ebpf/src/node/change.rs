@@ -111,7 +111,7 @@ impl fmt::Display for Attachment {
 impl fmt::Display for Change {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Sysctl(key, value) => write!(f, "set net.{}={value}", key.replace('/', ".")),
+            Self::Sysctl(key, value) => write!(f, "set {}={value}", weir_rules::sysctl::name(key)),
             Self::AddRoute(r) => Words::AddRoute(r).fmt(f),
             Self::AddRule(r) => Words::AddRule(r).fmt(f),
             Self::DeleteRoute(r) => Words::DeleteRoute(r).fmt(f),
