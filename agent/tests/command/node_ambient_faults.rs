@@ -102,8 +102,13 @@ fn programs_that_cannot_be_detached_keep_their_routing() {
         if cleaned.code == 0 {
             continue;
         }
-        failed += 1;
         println!("{call}: {cleaned:?}");
+        // The configuration could not be read: the number of files opened before it depends on the environment.
+        if cleaned.code == 2 {
+            assert_eq!(verified.code, 0, "{call}: {verified:?} after {cleaned:?}");
+            continue;
+        }
+        failed += 1;
         // Either everything is still there, or no packet of a pod is redirected.
         let shown = ["show", "--netns", &path(&scene.node), "--engine", "bpf"];
         let shown = weir_with(&shown, &[("WEIR_BPFFS", scene.bpffs())]);
