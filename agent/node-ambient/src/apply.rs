@@ -1,14 +1,15 @@
 //! Applies a configuration to a node.
 //!
 //! Order of a change, so that no packet of an enrolled pod sees half of it:
-//! 1. Add the unreachable default routes; delete policy rules that are no longer desired.
-//! 2. Add the links, then everything in the proxy's namespace.
-//! 3. Add the routes of the node, including the guards; write rules and sets, with the previous values of sysctls; then the sysctls.
-//! 4. Add the policy rules: from now on marks take effect.
-//! 5. Replace in place the routes that led to another proxy; then delete the links to it, and addresses of links.
+//! 1. Add the unreachable default routes and the links, then everything in the proxy's namespace.
+//! 2. Add the routes of the node, including the guards; and the policy rules, if some of this crate are in force.
+//! 3. Write rules and sets, with the previous values of sysctls; then the sysctls.
+//! 4. Add the policy rules: from now on marks take effect. Delete those that are no longer desired.
+//! 5. Replace in place the routes that led to another proxy, and delete those that no policy rule leads to any longer; then delete
+//!    the links to it, and addresses of links.
 //!
-//! If a step of the first change fails, the whole change is rolled back. A later change that fails leaves the guards in place:
-//! captured packets are refused, and the next attempt continues from the current state.
+//! If a step of the first change fails, the whole change is rolled back. A later change that fails leaves the policy rules that were
+//! in force, and the guards: captured packets go to the proxy or are refused, and the next attempt continues from the current state.
 
 use crate::before::Before;
 use crate::collide::{Collision, collisions, has_own};
@@ -16,9 +17,9 @@ use crate::config::Config;
 use crate::discover::{By, discover};
 use crate::node::{Carrier, Node};
 use crate::objects::{self, Objects, PROXY_PRIORITIES, RETURN_MARK, RouteSpec, TPROXY_MARK};
-use crate::plan::{Observed, Step, memory, observe, plan, values};
+use crate::plan::{Observed, Step, accept_dad, memory, observe, plan, values};
 use crate::proxied::{self, Redirected};
-use crate::remove::{config_of_proxies, removal, remove_locked};
+use crate::remove::{self, config_of_proxies, removal, remove_locked};
 use crate::rule_change::RuleChange;
 use crate::rules::{self, Side};
 use std::collections::BTreeMap;
@@ -90,7 +91,6 @@ fn compare_here(config: &Config, engine: Option<Engine>) -> Result<Change> {
     };
     collisions.extend(proxied::collisions(&node, redirected)?);
     let (observed, memory) = look(&node, &desired, proxy_netns.as_ref())?;
-    let mut steps = plan(&desired, &observed);
     let changes = if node.is_capturing() {
         rules::drift(&node, Side::Host, engine, &memory)?
     } else {
@@ -99,7 +99,10 @@ fn compare_here(config: &Config, engine: Option<Engine>) -> Result<Change> {
             .into_iter()
             .collect()
     };
-    insert_rules(&desired, &mut steps, changes);
+    let mut steps = plan(&desired, &observed).with(changes);
+    if !node.is_capturing() {
+        remove::sort(&mut steps);
+    }
     let mut proxy = match &proxy_netns {
         Some(netns) => netns.run(|| proxy_steps(&node))??.0,
         None => Vec::new(),
@@ -151,34 +154,14 @@ pub(crate) fn remembered(config: &Config) -> Result<BTreeMap<String, String>> {
     Ok(all)
 }
 
-/// Inserts the step for rules, if there are changes.
-fn insert_rules(desired: &Objects, steps: &mut Vec<Step>, changes: Vec<RuleChange>) {
-    if !changes.is_empty() {
-        steps.insert(index_of_rules(desired, steps), Step::Netfilter(changes));
-    }
-}
-
-/// Returns the index among the steps at which rules are written. Rules, which store the previous values, come before the sysctls
-/// that are changed, and after the sysctls that are restored: a stored value is dropped only after it was restored.
-pub(crate) fn index_of_rules(desired: &Objects, steps: &[Step]) -> usize {
-    let late = |s: &Step| match s {
-        Step::Sysctl(key, _) => desired.sysctls.iter().any(|s| s.key == *key),
-        Step::AddRule(_) | Step::ReplaceRoute(_) => true,
-        _ => false,
-    };
-    steps.iter().position(late).unwrap_or(steps.len())
-}
-
 /// Returns the steps in the proxy's namespace and the previous values of sysctls there.
 fn proxy_steps(node: &Node) -> Result<(Vec<Step>, BTreeMap<String, String>)> {
     let desired = objects::proxy(node);
     let observed = observe(&Routing::open()?, &desired, rules::memory()?)?;
     let memory = memory(&desired, &observed);
-    let mut steps = plan(&desired, &observed);
     let engine = rules::choose(node, Side::Proxy)?;
     let changes = rules::drift(node, Side::Proxy, engine, &memory)?;
-    insert_rules(&desired, &mut steps, changes);
-    Ok((steps, memory))
+    Ok((plan(&desired, &observed).with(changes), memory))
 }
 
 /// Applies the configuration to the node. Without `force`, nothing is written if a foreign object has the same number or name
@@ -260,11 +243,7 @@ fn write(change: &Change, host: &Netns) -> Result<()> {
     let is_sign =
         |s: &&Step| matches!(s, Step::AddRoute(spec) if objects::is_guard_of_all(&spec.route));
     let is_early = |s: &&Step| match s {
-        Step::DeleteRule(_)
-        | Step::AddLink(_)
-        | Step::SkipDad(_)
-        | Step::AddAddress(..)
-        | Step::SetUp(_) => true,
+        Step::AddLink(_) | Step::SkipDad(_) | Step::AddAddress(..) | Step::SetUp(_) => true,
         Step::DeleteLink(name) => is_made_anew(name),
         _ => false,
     };
@@ -297,12 +276,11 @@ fn write(change: &Change, host: &Netns) -> Result<()> {
         let routing = Routing::open()?;
         let desired = objects::host(node);
         let (observed, memory) = look(node, &desired, proxy.as_ref())?;
-        let steps = plan(&desired, &observed);
-        let (before, after) = steps.split_at(index_of_rules(&desired, &steps));
+        let plan = plan(&desired, &observed);
         let execute = |step| execute(&routing, step, proxy.as_ref());
-        before.iter().try_for_each(execute)?;
+        plan.before.iter().try_for_each(execute)?;
         rules::apply(node, Side::Host, change.engine, &memory)?;
-        after.iter().try_for_each(execute)
+        plan.after.iter().try_for_each(execute)
     })?
 }
 
@@ -363,7 +341,7 @@ pub(crate) fn execute(routing: &Routing, step: &Step, proxy: Option<&Netns>) -> 
         Step::DeleteAddress(name, net) => routing
             .del_address(routing.link(name)?.index, *net)
             .map(drop),
-        Step::SkipDad(name) => write_sysctl(&crate::plan::accept_dad(name), "0"),
+        Step::SkipDad(name) => write_sysctl(&accept_dad(name), "0"),
         Step::SetUp(name) => routing.set_up(routing.link(name)?.index),
         Step::Sysctl(key, value) => write_sysctl(key, value),
         Step::Netfilter(_) => Ok(()),

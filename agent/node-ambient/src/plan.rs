@@ -192,27 +192,52 @@ pub fn memory(desired: &Objects, observed: &Observed) -> BTreeMap<String, String
     memory
 }
 
-/// Returns the steps to the desired objects, without those for rules. Policy rules are deleted first and added late, so that no
-/// packet is routed by an incomplete table. After them come replaced routes, then links that no route needs any longer.
+/// The steps to the desired objects, before and after those for netfilter rules and sets.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Plan {
+    /// New links and routes, and sysctls that get their previous value back: a stored value is dropped after that.
+    pub before: Vec<Step>,
+    /// Changed sysctls, whose previous values the rules store, and what is no longer needed.
+    pub after: Vec<Step>,
+}
+
+impl Plan {
+    /// Returns all steps, with these changes of rules and sets.
+    #[must_use]
+    pub fn with(self, changes: Vec<RuleChange>) -> Vec<Step> {
+        let rules = (!changes.is_empty()).then_some(Step::Netfilter(changes));
+        let mut steps = self.before;
+        steps.extend(rules.into_iter().chain(self.after));
+        steps
+    }
+}
+
+/// Plans the steps to the desired objects.
+///
+/// Routes are added before the policy rules that lead to them, and replaced or deleted after these, so that no packet is routed by an
+/// incomplete table. Policy rules are deleted after the new ones are there, so that none is routed past the tables meanwhile, as with
+/// another priority. While some are in force, the new ones come before the netfilter rules, which may set a new mark. Links that no route
+/// needs are deleted last.
 #[must_use]
-pub fn plan(desired: &Objects, observed: &Observed) -> Vec<Step> {
-    let mut steps = Vec::new();
+pub fn plan(desired: &Objects, observed: &Observed) -> Plan {
+    let mut plan = Plan::default();
     let ours = observed.rules.iter().filter(|r| is_own(r));
     let (kept, gone): (Vec<_>, Vec<_>) =
         ours.partition(|there| desired.rules.iter().any(|rule| same_rule(rule, there)));
-    steps.extend(gone.into_iter().cloned().map(Step::DeleteRule));
-    let (deleted, late) = links(desired, observed, &mut steps);
-    let replaced = routes(desired, observed, &deleted, &mut steps);
-    for (key, value) in sysctls(desired, observed) {
-        steps.push(Step::Sysctl(key, value));
+    let is_kept = |rule: &&PolicyRule| kept.iter().any(|there| same_rule(rule, there));
+    let new = desired.rules.iter().filter(|rule| !is_kept(rule));
+    let new = new.cloned().map(Step::AddRule);
+    let (deleted, unneeded) = links(desired, observed, &mut plan.before);
+    let replaced = routes(desired, observed, &deleted, &mut plan.before);
+    plan.after.extend(changed(desired, observed));
+    match kept.is_empty() && gone.is_empty() {
+        true => plan.after.extend(new),
+        false => plan.before.extend(new),
     }
-    let new = desired
-        .rules
-        .iter()
-        .filter(|rule| !kept.iter().any(|there| same_rule(rule, there)));
-    steps.extend(new.cloned().map(Step::AddRule));
-    steps.extend(replaced.into_iter().chain(late));
-    steps
+    plan.before.extend(restored(desired, observed));
+    let gone = gone.into_iter().cloned().map(Step::DeleteRule);
+    plan.after.extend(gone.chain(replaced).chain(unneeded));
+    plan
 }
 
 fn same_rule(a: &PolicyRule, b: &PolicyRule) -> bool {
@@ -233,7 +258,7 @@ fn links(desired: &Objects, observed: &Observed, steps: &mut Vec<Step>) -> (Vec<
         let wanted = desired.links.iter().find(|l| l.name == there.name);
         let delete = Step::DeleteLink(there.name.clone());
         match wanted {
-            None if !desired.links.is_empty() => late.push(delete),
+            None if !desired.rules.is_empty() => late.push(delete),
             Some(wanted) if is_same_link(wanted, there, observed.peer_nsid) => {}
             _ => {
                 deleted.push(there.index);
@@ -341,10 +366,6 @@ fn routes(
     let gone: Vec<&RouteSpec> = gone.into_iter().filter(stays).collect();
     let gone = gone.into_iter().cloned().map(Step::DeleteRoute);
     let new = new.into_iter().cloned().map(Step::AddRoute);
-    if moved.is_empty() {
-        steps.extend(gone.chain(new));
-        return Vec::new();
-    }
     steps.extend(new);
     let moved = moved.into_iter().cloned().map(Step::ReplaceRoute);
     moved.chain(gone).collect()
@@ -364,30 +385,28 @@ fn same_route(a: &RouteSpec, b: &RouteSpec) -> bool {
     key(a) == key(b)
 }
 
-/// Returns the sysctls to write: desired values, and the previous values of those no longer desired, unless another writer has
-/// changed them since.
-fn sysctls(desired: &Objects, observed: &Observed) -> Vec<(String, String)> {
-    let mut changes = Vec::new();
-    for (key, before) in &observed.memory {
-        let value = if key.ends_with("accept_local") {
-            "1"
-        } else {
-            "0"
+/// Returns the sysctls that get their previous value back because they are no longer desired, unless another writer has changed them
+/// since.
+fn restored(desired: &Objects, observed: &Observed) -> Vec<Step> {
+    let memory = observed.memory.iter().filter(|(key, before)| {
+        let value = match key.ends_with("accept_local") {
+            true => "1",
+            false => "0",
         };
-        let is_ours = observed.sysctls.get(key).is_some_and(|now| now == value);
-        if is_ours && before != value && !desired.sysctls.iter().any(|s| s.key == *key) {
-            changes.push((key.clone(), before.clone()));
-        }
-    }
-    for sysctl in &desired.sysctls {
+        let is_ours = observed.sysctls.get(*key).is_some_and(|now| now == value);
+        is_ours && *before != value && !desired.sysctls.iter().any(|s| s.key == **key)
+    });
+    let restored = memory.map(|(key, before)| Step::Sysctl(key.clone(), before.clone()));
+    restored.collect()
+}
+
+/// Returns the sysctls that do not have their desired value.
+fn changed(desired: &Objects, observed: &Observed) -> Vec<Step> {
+    let sysctls = desired.sysctls.iter().filter(|sysctl| {
+        let now = observed.sysctls.get(&sysctl.key);
         // An absent file appears when its link is created.
-        if observed
-            .sysctls
-            .get(&sysctl.key)
-            .is_none_or(|now| now != sysctl.value)
-        {
-            changes.push((sysctl.key.clone(), sysctl.value.to_owned()));
-        }
-    }
-    changes
+        now.is_none_or(|now| now != sysctl.value)
+    });
+    let changed = sysctls.map(|s| Step::Sysctl(s.key.clone(), s.value.to_owned()));
+    changed.collect()
 }

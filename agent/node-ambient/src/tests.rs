@@ -304,12 +304,16 @@ fn what_a_sysctl_was_is_forgotten_after_it_is_restored() {
         memory: [(gone.clone(), "1".to_owned())].into(),
         ..plan::Observed::default()
     };
-    let steps = plan::plan(&desired, &observed);
-    let rules = apply::index_of_rules(&desired, &steps);
-    let at = |is: &dyn Fn(&plan::Step) -> bool| steps.iter().position(is).unwrap();
-    let restored = at(&|s| *s == plan::Step::Sysctl(gone.clone(), "1".to_owned()));
-    let changed = at(&|s| matches!(s, plan::Step::Sysctl(key, _) if *key != gone));
-    assert!(restored < rules && rules <= changed, "{steps:#?}");
+    let plan = plan::plan(&desired, &observed);
+    let restored = plan::Step::Sysctl(gone, "1".to_owned());
+    let is_of_sysctl = |s: &&plan::Step| matches!(s, plan::Step::Sysctl(..));
+    let [before, after]: [Vec<_>; 2] =
+        [&plan.before, &plan.after].map(|steps| steps.iter().filter(is_of_sysctl).collect());
+    assert_eq!(before, [&restored], "{plan:#?}");
+    assert!(
+        !after.is_empty() && !after.contains(&&restored),
+        "{plan:#?}"
+    );
 }
 
 #[test]

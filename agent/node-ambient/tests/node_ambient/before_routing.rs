@@ -8,7 +8,7 @@ use weir_cni::compile::Engine;
 use weir_node_ambient::{Collision, Config, apply, compare, remove};
 
 /// Runs a tool. Returns `None` without the tool.
-fn run(scene: &Scene, name: &str, text: &str) -> Option<()> {
+pub(crate) fn run(scene: &Scene, name: &str, text: &str) -> Option<()> {
     let args: Vec<&str> = match name {
         "nft" => vec![text],
         _ => text.split(' ').collect(),
@@ -19,7 +19,7 @@ fn run(scene: &Scene, name: &str, text: &str) -> Option<()> {
 }
 
 /// The answers to a connection of the pod, and to a connection to the pod.
-fn answers(scene: &Scene, v6: bool) -> [String; 2] {
+pub(crate) fn answers(scene: &Scene, v6: bool) -> [String; 2] {
     let ways = [(&scene.pod, OUTSIDE), (&scene.outside, POD)];
     ways.map(|(from, to)| {
         let to = SocketAddr::new(inside(to, v6), 8080);
@@ -27,7 +27,7 @@ fn answers(scene: &Scene, v6: bool) -> [String; 2] {
     })
 }
 
-const CAPTURED: [&str; 2] = ["outbound|outside|x", "inbound|pod|x"];
+pub(crate) const CAPTURED: [&str; 2] = ["outbound|outside|x", "inbound|pod|x"];
 const PAST: [&str; 2] = ["outside|x", "pod|x"];
 
 /// Checks that the desired state is complete, and returns other findings. `verify` fails for those with `bypasses`.

@@ -33,6 +33,7 @@ mod netkit;
 mod odd;
 mod proxied;
 mod removal;
+mod renumbered;
 mod reused;
 mod scene;
 mod segments;
