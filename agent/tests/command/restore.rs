@@ -204,6 +204,15 @@ fn sets_of_one_namespace_are_restored_into_another_and_shown() {
         assert!(refused.stderr.contains(words), "{}", refused.stderr);
     }
     assert!(inside(&to, "ipset", &["list", "-name"]).contains("late"));
+    let first = TempFile::new("create pods hash:ip\ncreate later hash:ip\n");
+    let refused = weir(&["restore", "--netns", &ns, first.path()]);
+    assert_eq!(refused.code, 1);
+    assert!(
+        refused.stderr.trim_end().ends_with("; nothing was changed"),
+        "{}",
+        refused.stderr
+    );
+    assert!(!inside(&to, "ipset", &["list", "-name"]).contains("later"));
 
     // A rule may refer to the restored sets, and `weir show` lists all engines one after the other.
     let rule = TempFile::new("*filter\n-A INPUT -m set --match-set pods src -j DROP\nCOMMIT\n");

@@ -3,7 +3,7 @@
 use weir_testing::namespace_or_skip;
 use weir_testing::rights;
 
-use crate::common::ipset::{engine, ipset, load, our_load, save};
+use crate::common::ipset::{engine, ipset, load, our_load, save, seedless};
 use crate::common::tool;
 use ipnet::IpNet;
 use std::cell::Cell;
@@ -17,7 +17,7 @@ use weir_netfilter::ipset::{
 };
 use weir_netlink::message::Netfilter;
 use weir_netlink::nfnetlink::Socket;
-use weir_netlink::{Error, ErrorKind, InForce, NetlinkSocket, Transport};
+use weir_netlink::{Error, ErrorKind, InForce, NetlinkSocket, Netns, Transport};
 use weir_testing::tool::inside;
 
 fn ip(n: u32) -> Entry {
@@ -479,6 +479,62 @@ fn a_restore_is_carried_out_whole_or_names_the_line() {
     )
     .unwrap();
     assert_eq!(save(&ns), "");
+}
+
+/// The kernel goes on with the next message of a datagram after a refused one; `ipset restore` stops.
+#[test]
+fn no_line_after_a_refused_one_is_in_force() {
+    let (ns, oracle) = (namespace_or_skip!(), Netns::create().unwrap());
+    // The last line of each needs another message.
+    for (text, refused) in [
+        (
+            "create a hash:ip maxelem 1\ncreate b hash:ip\nadd a 1.1.1.1\nadd a 2.2.2.2\nadd b 3.3.3.3\n",
+            "line 4: ",
+        ),
+        (
+            "create c hash:ip\nadd c 1.1.1.1\nadd c 1.1.1.1\nadd c 10.0.0.0/21\n",
+            "line 3: ",
+        ),
+        (
+            "create d hash:ip\nadd d 1.1.1.1\ndel d 2.2.2.2\nadd d 3.3.3.3\n",
+            "line 3: ",
+        ),
+    ] {
+        let error = our_load(&ns, text).unwrap_err();
+        assert!(error.to_string().contains(refused), "{error}");
+        assert_eq!(error.in_force, InForce::Unknown, "{error}");
+        ipset(&oracle, "restore", text).unwrap_err();
+        assert_eq!(seedless(&save(&ns)), seedless(&save(&oracle)), "{text}");
+    }
+    // The first entry of the first command is refused.
+    let before = save(&ns);
+    for text in [
+        "add d 1.1.1.1\nadd d 5.5.5.5\nadd b 5.5.5.5\n",
+        "create b hash:ip\nadd d 5.5.5.5\n",
+        "destroy d\ndel d 5.5.5.5\n",
+    ] {
+        if text.starts_with("destroy") {
+            let rule = [
+                "-w",
+                "60",
+                "-A",
+                "OUTPUT",
+                "-m",
+                "set",
+                "--match-set",
+                "d",
+                "dst",
+            ];
+            tool(&ns, "iptables-legacy", &rule, "").unwrap();
+        }
+        let error = our_load(&ns, text).unwrap_err();
+        assert_eq!(error.in_force, InForce::No, "{error}");
+        assert_eq!(save(&ns), before, "{text}");
+    }
+    let error = engine(&ns, |e| e.add("d", [ip(5), ip(5), ip(6)], Existing::Refuse));
+    assert_eq!(error.unwrap_err().in_force, InForce::Unknown);
+    let error = engine(&ns, |e| e.add("none", [ip(5), ip(6)], Existing::Refuse));
+    assert_eq!(error.unwrap_err().in_force, InForce::No);
 }
 
 #[test]

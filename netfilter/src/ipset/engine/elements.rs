@@ -15,25 +15,17 @@ use weir_netlink::{Error, InForce, Result, Transport};
 const ENTRIES: usize = 500;
 /// Maximum bytes of the entries of a message: they are one attribute, which is limited to 65 535.
 const MESSAGE: usize = 60_000;
-/// Size in bytes from which a datagram is sent. With one more message it is below the 208 KiB of a socket's default buffers,
-/// and so are the errors, which repeat the refused messages.
-const DATAGRAM: usize = 48 * 1024;
-/// Maximum messages per datagram, for the same reason: every acknowledgement takes about 800 bytes of the buffer, even for a
-/// small message.
-const MESSAGES: usize = 64;
 /// Maximum size in bytes of an entry without its comment and name: five addresses of 24 bytes would fit.
 const ENTRY: usize = 160;
 
-/// Collects entries and sends them when there are enough.
+/// Collects entries, and sends each message when it is full, or when the next entry needs another one.
+///
+/// Each message is a datagram of its own: the kernel goes on with the next message after a refused one (`netlink_rcv_skb()`), but
+/// stops in a message at the refused entry. So no entry after a refused one is in force.
 #[derive(Debug)]
 pub(in crate::ipset) struct Pipeline<T, E> {
-    message: u16,
-    flags: u16,
-    requests: Requests,
-    /// The messages of the requests, for errors.
-    sent: Vec<Chunk<E>>,
     open: Option<Chunk<E>>,
-    /// Whether entries of an earlier datagram are in force.
+    /// Whether anything before the pending entries is in force.
     is_begun: bool,
     transport: PhantomData<fn(T)>,
 }
@@ -41,6 +33,8 @@ pub(in crate::ipset) struct Pipeline<T, E> {
 /// The entries of one message.
 #[derive(Debug)]
 struct Chunk<E> {
+    /// `IPSET_CMD_ADD` or `IPSET_CMD_DEL`, and the handling of existing entries.
+    change: (u16, Existing),
     set: String,
     entries: Vec<E>,
     /// The line of each entry in a script; empty without a script.
@@ -49,52 +43,49 @@ struct Chunk<E> {
 }
 
 impl<T: Transport, E: Borrow<Entry>> Pipeline<T, E> {
-    /// For `IPSET_CMD_ADD` or `IPSET_CMD_DEL`.
-    pub(in crate::ipset) fn new(message: u16, existing: Existing) -> Self {
+    pub(in crate::ipset) fn new() -> Self {
         Self {
-            message,
-            flags: existing.flags(),
-            requests: Requests::new(NFNL_SUBSYS_IPSET),
-            sent: Vec::new(),
             open: None,
             is_begun: false,
             transport: PhantomData,
         }
     }
 
-    /// Whether it collects entries for this message, with this handling of existing entries.
-    pub(in crate::ipset) fn is(&self, message: u16, existing: Existing) -> bool {
-        (self.message, self.flags) == (message, existing.flags())
+    /// Records that another command is in force.
+    pub(in crate::ipset) fn begin(&mut self) {
+        self.is_begun = true;
     }
 
-    fn operation(&self) -> &'static str {
-        if self.message == raw::IPSET_CMD_ADD {
-            "add"
-        } else {
-            "delete"
+    /// The error, with what is known about its change and those before it.
+    pub(in crate::ipset) fn error(&self, e: Error) -> Error {
+        match self.is_begun {
+            true => e.with_in_force(InForce::Unknown),
+            false => e,
         }
     }
 
-    /// Adds an entry, with its line in the script.
+    /// Adds or deletes an entry, with its line in the script.
     pub(in crate::ipset) fn push(
         &mut self,
         engine: &mut IpsetEngine<T>,
+        change: (u16, Existing),
         set: &str,
         entry: E,
         line: Option<usize>,
     ) -> Result<()> {
-        codec::check_entry(self.operation(), set, entry.borrow())?;
+        codec::check_entry(operation(change.0), set, entry.borrow())?;
         let comment = entry.borrow().comment.as_ref().map_or(0, String::len);
         let bytes = ENTRY + comment;
-        let is_room =
-            |c: &Chunk<E>| c.set == set && c.entries.len() < ENTRIES && c.bytes + bytes <= MESSAGE;
+        let is_room = |c: &Chunk<E>| {
+            (c.change, c.set.as_str()) == (change, set)
+                && c.entries.len() < ENTRIES
+                && c.bytes + bytes <= MESSAGE
+        };
         if !self.open.as_ref().is_some_and(is_room) {
-            self.close(engine)?;
-            if self.requests.bytes() >= DATAGRAM || self.requests.len() >= MESSAGES {
-                self.send(engine)?;
-            }
+            self.send(engine)?;
         }
         let chunk = self.open.get_or_insert_with(|| Chunk {
+            change,
             set: set.to_owned(),
             entries: Vec::new(),
             lines: Vec::new(),
@@ -106,18 +97,13 @@ impl<T: Transport, E: Borrow<Entry>> Pipeline<T, E> {
         Ok(())
     }
 
-    /// Sends the remaining entries.
-    pub(in crate::ipset) fn finish(&mut self, engine: &mut IpsetEngine<T>) -> Result<()> {
-        self.close(engine)?;
-        self.send(engine)
-    }
-
-    /// Completes the message of the pending entries.
-    fn close(&mut self, engine: &IpsetEngine<T>) -> Result<()> {
+    /// Sends the pending entries.
+    pub(in crate::ipset) fn send(&mut self, engine: &mut IpsetEngine<T>) -> Result<()> {
         let Some(chunk) = self.open.take() else {
             return Ok(());
         };
-        codec::check_name(self.operation(), &chunk.set)?;
+        let (message, existing) = chunk.change;
+        codec::check_name(operation(message), &chunk.set)?;
         let numbered = (1..).zip(&chunk.entries);
         let entries = numbered.map(|(i, e)| {
             let mut attrs = codec::to_entry(e.borrow());
@@ -131,52 +117,38 @@ impl<T: Transport, E: Borrow<Entry>> Pipeline<T, E> {
             line: Some(0),
             ..engine.about(&chunk.set)
         };
-        self.requests
-            .push(self.message, self.flags, raw::NFPROTO_IPV4, &attrs);
-        self.sent.push(chunk);
+        let mut requests = Requests::new(NFNL_SUBSYS_IPSET);
+        requests.push(message, existing.flags(), raw::NFPROTO_IPV4, &attrs);
+        let what = format!("entries of set {}", chunk.set);
+        if let Some(refusal) = engine.socket.exchange(requests, &what)?.pop() {
+            let first = chunk.entries.first();
+            let class = first.map_or(Class::Any, |e| {
+                engine.class_of(&refusal, &chunk.set, &e.borrow().key)
+            });
+            return Err(chunk.failure(refusal, class));
+        }
+        self.is_begun = true;
         Ok(())
     }
+}
 
-    fn send(&mut self, engine: &mut IpsetEngine<T>) -> Result<()> {
-        let requests = std::mem::replace(&mut self.requests, Requests::new(NFNL_SUBSYS_IPSET));
-        let sent = std::mem::take(&mut self.sent);
-        let what = sent
-            .first()
-            .map_or_else(String::new, |c| format!("entries of set {}", c.set));
-        let refusals = engine.socket.exchange(requests, &what);
-        let in_force = |e: Error| match self.is_begun {
-            true => e.with_in_force(InForce::Unknown),
-            false => e,
-        };
-        let refusals = refusals.map_err(in_force)?;
-        match refusals.into_iter().next() {
-            Some(refusal) => {
-                let chunk = refusal.index.and_then(|index| sent.get(index));
-                let class = chunk
-                    .and_then(|c| Some((c, c.entries.first()?)))
-                    .map_or(Class::Any, |(c, e)| {
-                        engine.class_of(&refusal, &c.set, &e.borrow().key)
-                    });
-                Err(self.failure(&sent, refusal, class))
-            }
-            None => {
-                self.is_begun = true;
-                Ok(())
-            }
-        }
+fn operation(message: u16) -> &'static str {
+    match message {
+        raw::IPSET_CMD_ADD => "add",
+        _ => "delete",
     }
+}
 
-    /// The error for a refused message, with the entry that the kernel identified in it.
-    fn failure(&self, sent: &[Chunk<E>], refusal: Refusal, class: Class) -> Error {
-        let chunk = refusal.index.and_then(|index| sent.get(index));
-        let position = failed_entry(&refusal.echo);
-        let entry = chunk.zip(position).and_then(|(c, i)| c.entries.get(i));
-        let line = chunk.zip(position).and_then(|(c, i)| c.lines.get(i));
-        let set = chunk.map_or("", |c| &c.set);
-        let direction = if self.operation() == "add" {
-            "to"
-        } else {
-            "from"
+impl<E: Borrow<Entry>> Chunk<E> {
+    /// The error for the refused message, with the entry that the kernel identified in it.
+    fn failure(&self, refusal: Refusal, class: Class) -> Error {
+        let (set, position) = (&self.set, failed_entry(&refusal.echo));
+        let entry = position.and_then(|i| self.entries.get(i));
+        let line = position.and_then(|i| self.lines.get(i));
+        let operation = operation(self.change.0);
+        let direction = match operation {
+            "add" => "to",
+            _ => "from",
         };
         let what = match entry {
             Some(e) => format!("{} {direction} set {set}", e.borrow().key),
@@ -186,10 +158,13 @@ impl<T: Transport, E: Borrow<Entry>> Pipeline<T, E> {
             Some(line) => format!("line {line}: {what}"),
             None => what,
         };
-        // Entries before the refused one, and whole messages after its own, are in force.
-        let is_alone = !self.is_begun && sent.len() == 1 && position.unwrap_or(0) == 0;
-        let error = refused(self.operation(), &what, refusal, class);
-        match is_alone {
+        // The entries before the refused one are in force.
+        let is_first = match position {
+            Some(i) => i == 0,
+            None => self.entries.len() == 1 || refusal.errno == libc::ENOENT,
+        };
+        let error = refused(operation, &what, refusal, class);
+        match is_first {
             true => error,
             false => error.with_in_force(InForce::Unknown),
         }
@@ -211,7 +186,7 @@ impl<T: Transport> IpsetEngine<T> {
     /// # Errors
     /// The error names the first refused entry: `IPSET_ERR_EXIST` if it exists and existing entries are refused,
     /// `IPSET_ERR_HASH_FULL` if the set is full, `IPSET_ERR_PROTOCOL` for another family; `ENOENT` if there is no such set.
-    /// Entries before the refused one were added, and perhaps some after it: [`Error::in_force`] is then unknown.
+    /// Entries before the refused one were added: [`Error::in_force`] is then unknown. None after it were.
     pub fn add<E: Borrow<Entry>>(
         &mut self,
         set: &str,
@@ -241,11 +216,12 @@ impl<T: Transport> IpsetEngine<T> {
         entries: impl IntoIterator<Item = E>,
         existing: Existing,
     ) -> Result<()> {
-        let mut pipeline = Pipeline::new(message, existing);
-        for entry in entries {
-            pipeline.push(self, set, entry, None)?;
-        }
-        pipeline.finish(self)
+        let mut pipeline = Pipeline::new();
+        let mut entries = entries.into_iter();
+        let done = entries
+            .try_for_each(|e| pipeline.push(self, (message, existing), set, e, None))
+            .and_then(|()| pipeline.send(self));
+        done.map_err(|e| pipeline.error(e))
     }
 
     /// `ipset test`: whether the set matches the entry (`IPSET_CMD_TEST`). A network in the set matches every address in it.

@@ -1,7 +1,7 @@
 //! The engine: one method for every verb of `ipset`, and `apply` for whole sets.
 //!
-//! ipset has no transactions. Many entries are sent per message and several messages per datagram; the first refused
-//! entry ends its message, and those before it are in force. A set that has to change atomically is built under
+//! ipset has no transactions. Many entries are sent per message; the first refused entry ends its message, and those
+//! before it are in force. A set that has to change atomically is built under
 //! another name and swapped in.
 
 mod apply;
@@ -23,7 +23,7 @@ use std::collections::HashMap;
 use weir_netlink::contention::{Attempts, CONTENTION};
 use weir_netlink::message::NLM_F_EXCL;
 use weir_netlink::nfnetlink::{NFNL_SUBSYS_IPSET, Refusal, Requests, Socket, message_type};
-use weir_netlink::{Error, NetlinkSocket, Result, Transport};
+use weir_netlink::{Error, InForce, NetlinkSocket, Result, Transport};
 
 /// How an existing object (or, when deleting, a missing one) is handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -160,7 +160,8 @@ impl<T: Transport> IpsetEngine<T> {
             class,
         )?;
         if existing == Existing::Accept {
-            let (kind, family) = self.type_of(&header.name)?;
+            let found = self.type_of(&header.name);
+            let (kind, family) = found.map_err(|e| e.with_in_force(InForce::Unknown))?;
             if (&kind, family) != (&header.kind, header.family) {
                 let reason = format!(
                     "a set of that name is there with type {kind} and family {family}: destroy it or \

@@ -4,7 +4,7 @@ use super::{Checked, Command, ParseError, Parser, Statement, check};
 use crate::ipset::engine::{Existing, IpsetEngine, Pipeline};
 use crate::ipset::model::Entry;
 use crate::ipset::raw;
-use weir_netlink::{Error, InForce, Result, Transport};
+use weir_netlink::{Error, Result, Transport};
 
 /// What a restore did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,9 +37,10 @@ impl<T: Transport> IpsetEngine<T> {
     /// # Errors
     /// The kernel refused a line, as for [`Self::restore`].
     pub fn restore_checked(&mut self, text: &Checked<'_>, existing: Existing) -> Result<Restored> {
+        let mut pipeline = Pipeline::new();
         let entries = self
-            .carry_out_all(text, existing)
-            .map_err(|e| e.with_in_force(InForce::Unknown))?;
+            .carry_out_all(text, existing, &mut pipeline)
+            .map_err(|e| pipeline.error(e))?;
         Ok(Restored {
             statements: text.statements,
             entries,
@@ -47,10 +48,14 @@ impl<T: Transport> IpsetEngine<T> {
     }
 
     /// Executes all lines, and returns the number of entries that were added and deleted.
-    fn carry_out_all(&mut self, checked: &Checked<'_>, existing: Existing) -> Result<usize> {
+    fn carry_out_all(
+        &mut self,
+        checked: &Checked<'_>,
+        existing: Existing,
+        pipeline: &mut Pipeline<T, Entry>,
+    ) -> Result<usize> {
         let mut changed = 0;
         let mut parser = Parser::new(checked.known.iter().cloned());
-        let mut pipeline: Option<Pipeline<T, Entry>> = None;
         for line in checked.text.lines() {
             let Some(s) = parser.line(line).map_err(|e| not_understood(&e))? else {
                 continue;
@@ -66,35 +71,19 @@ impl<T: Transport> IpsetEngine<T> {
             match s.command {
                 Command::Add(set, entries) | Command::Delete(set, entries) => {
                     changed += entries.len();
-                    self.feed(&mut pipeline, (message, mode), &set, entries, s.line)?;
+                    entries.into_iter().try_for_each(|e| {
+                        pipeline.push(self, (message, mode), &set, e, Some(s.line))
+                    })?;
                 }
                 _ => {
-                    if let Some(mut p) = pipeline.take() {
-                        p.finish(self)?;
-                    }
+                    pipeline.send(self)?;
                     self.carry_out(s, mode)?;
+                    pipeline.begin();
                 }
             }
         }
-        pipeline.map_or(Ok(()), |mut p| p.finish(self))?;
+        pipeline.send(self)?;
         Ok(changed)
-    }
-
-    fn feed(
-        &mut self,
-        pipeline: &mut Option<Pipeline<T, Entry>>,
-        (message, mode): (u16, Existing),
-        set: &str,
-        entries: Vec<Entry>,
-        line: usize,
-    ) -> Result<()> {
-        if let Some(mut other) = pipeline.take_if(|p| !p.is(message, mode)) {
-            other.finish(self)?;
-        }
-        let p = pipeline.get_or_insert_with(|| Pipeline::new(message, mode));
-        entries
-            .into_iter()
-            .try_for_each(|e| p.push(self, set, e, Some(line)))
     }
 
     fn carry_out(&mut self, s: Statement, mode: Existing) -> Result<()> {
