@@ -42,7 +42,7 @@ pub(in crate::ipset) fn part_number<T: TryFrom<u64>>(
     }
 }
 
-/// Refuses, as ipset does, an option that was given before.
+/// Refuses, as ipset does, an option that was given before, also by another of its names.
 pub(super) fn once<'a>(
     option: &Token<'_>,
     name: &'a str,
@@ -79,7 +79,12 @@ pub(super) fn create_options(
     while let Some((option, after)) = rest.split_first() {
         *rest = after;
         let name = option.text.trim_start_matches("--");
-        once(option, name, &mut names)?;
+        let of = match name {
+            "-4" | "-6" if h.kind.has_family() => "family",
+            "from" | "network" if h.kind.is_bitmap() => "range",
+            _ => name,
+        };
+        once(option, of, &mut names)?;
         let family = match name {
             "-4" => Some(SetFamily::Inet),
             "-6" => Some(SetFamily::Inet6),
@@ -120,12 +125,16 @@ pub(super) fn create_options(
             _ => others.push((name, option, value)),
         }
     }
-    let range = from
-        .zip(to)
-        .map(|(from, to): (&Token<'_>, &Token<'_>)| Token {
+    let range = match (from, to) {
+        (Some(from), Some(to)) => Some(Token {
             text: format!("{}-{}", from.text, to.text).into(),
-            ..from.clone()
-        });
+            ..Token::clone(from)
+        }),
+        (Some(one), None) | (None, Some(one)) => {
+            return wrong(one, "from and to belong together: give both, or a range");
+        }
+        (None, None) => None,
+    };
     others.extend(range.as_ref().map(|range| ("range", range, range)));
     for (name, option, value) in others {
         let found = options(&h.kind).find(|o| o.name == name && (o.takes)(&h.kind));

@@ -115,7 +115,15 @@ fn older_options() {
     );
     same("-N a iphash -6 --gc 5", "create a hash:ip family inet6");
     same("new a hash:net -4", "create a hash:net family inet");
-    assert!(error("create a bitmap:ip from 10.0.0.1").contains("needs a range"));
+    // ipset lets the `to` replace the end of the range.
+    for half in [
+        "from 10.0.0.1",
+        "to 10.0.0.9",
+        "range 10.0.0.0/24 to 10.0.0.9",
+    ] {
+        let why = error(&format!("create a bitmap:ip {half}"));
+        assert!(why.contains("give both, or a range"), "{half}: {why}");
+    }
     assert!(error("create a hash:net from 10.0.0.1").contains("has no option \"from\""));
     assert!(error("create a hash:mac -6").contains("missing"));
 }
@@ -196,6 +204,12 @@ fn errors_name_line_and_column() {
     for line in [
         "hash:ip family inet family inet6",
         "hash:ip timeout 5 timeout 6",
+        "hash:ip family inet -6",
+        "hash:ip -4 -6",
+        "bitmap:ip range 10.0.0.0/24 from 10.0.0.1",
+        "bitmap:ip from 10.0.0.1 range 10.0.0.0/24",
+        "bitmap:ip from 10.0.0.0 network 10.0.0.0/24",
+        "bitmap:port range 1-9 from 1 to 5",
     ] {
         let why = error(&format!("create x {line}"));
         assert!(why.contains("is given twice: remove one"), "{why}");
