@@ -139,18 +139,24 @@ impl Parser {
             }
             Command::Rename(from, to) => {
                 if let Some(header) = self.sets.remove(from) {
-                    self.sets.insert(to.clone(), header);
+                    self.call(to, header);
                 }
             }
             Command::Swap(a, b) => {
                 // A swap of a set with itself changes nothing.
                 if let (Some(x), Some(y)) = (self.sets.get(a).cloned(), self.sets.get(b).cloned()) {
-                    self.sets.insert(a.clone(), y);
-                    self.sets.insert(b.clone(), x);
+                    self.call(a, y);
+                    self.call(b, x);
                 }
             }
             Command::Add(..) | Command::Delete(..) | Command::Flush(_) => {}
         }
+    }
+
+    /// A known set has this name now.
+    fn call(&mut self, name: &str, mut header: Header) {
+        name.clone_into(&mut header.name);
+        self.sets.insert(name.to_owned(), header);
     }
 }
 

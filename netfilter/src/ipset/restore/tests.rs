@@ -255,6 +255,17 @@ fn the_sets_follow_the_lines() {
 }
 
 #[test]
+fn errors_have_the_present_name_of_a_set() {
+    for moved in [
+        "create a hash:ip\nrename a b",
+        "create b hash:ip timeout 5\ncreate a hash:ip\nswap a b",
+    ] {
+        let why = error(&format!("{moved}\nadd b 1.1.1.1 timeout 5"));
+        assert!(why.contains("set b was created without timeout"), "{why}");
+    }
+}
+
+#[test]
 fn a_set_swapped_with_itself_stays() {
     let statements = parse("create a hash:ip\nswap a a\nadd a 1.1.1.1\n", []).unwrap();
     assert_eq!(statements[1].command, Command::Swap("a".into(), "a".into()));
