@@ -47,8 +47,9 @@ pub(crate) fn number(text: &str) -> Option<u64> {
     }
 }
 
-/// Whether `strtoul(3)`, which the tools use, would read the number as octal.
+/// Whether `strtoul(3)`, which the tools use, would read the number as octal, also after a sign.
 pub(crate) fn is_octal(text: &str) -> bool {
+    let text = text.strip_prefix('+').unwrap_or(text);
     text.len() > 1 && text.starts_with('0') && text.bytes().all(|b| b.is_ascii_digit())
 }
 

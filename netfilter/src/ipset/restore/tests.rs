@@ -197,6 +197,8 @@ fn errors_name_line_and_column() {
     assert!(with("add a 0.0.0.0/8").contains("more than 65536 entries"));
     assert!(with("add p 10.0.0.0/24,tcp:0-65535").contains("more than 65536 entries"));
     assert!(with("add p 1.1.1.1,tcp:080").contains("no number begins with 0"));
+    assert!(with("add p 1.1.1.1,tcp:+010").contains("no number begins with 0"));
+    assert!(with("create t hash:ip timeout +010").contains("no number begins with 0"));
     assert!(with("add p 1.1.1.1,tcp:http").contains("names are not looked up"));
     assert!(with("list a").contains("has no place here"));
     assert!(with("create l list:set\nadd l a before p").contains("in the order of the lines"));

@@ -223,6 +223,8 @@ pub(super) const WRONG: &[(XtFamily, &str, &str)] = &[
     (Ip6, "-m mh --mh-type brr:nothing", "no number"),
     (Ip, "-m conntrack --ctexpire :x", "no time"),
     (Ip, "-p tcp --dport 010", "reads 010 as octal"),
+    (Ip, "-p tcp --dport +010", "reads +010 as octal"),
+    (Ip, "-s 10.0.0.0/+024", "octal"),
     (Ip, "-p tcp -m multiport --dports 80,0443", "octal"),
     (Ip, "-s 10.0.0.0/024", "octal"),
     (Ip6, "-s fd00::/064", "octal"),
