@@ -177,8 +177,8 @@ impl<T: XtTransport> XtEngine<T> {
         })
     }
 
-    /// Whether the tables have a chain with the owner's prefix or a rule with its tag. Rules that are only listed as owned
-    /// are ignored. Creates no table, and does not decode the rules.
+    /// Whether the tables have a chain of the owner, by its prefix or listed as owned, or a rule with its tag. Rules that are
+    /// only listed as owned are ignored. Creates no table, and does not decode the rules.
     ///
     /// # Errors
     /// As [`XtEngine::read`].

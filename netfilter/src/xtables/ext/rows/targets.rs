@@ -125,7 +125,7 @@ const fn ecn<const FLAG: u32>() -> Code {
                 return Err(o.wrong("is out of range; give 0 to 1"));
             }
             if b.has(ECN, ECE << FLAG) {
-                return Err(o.wrong("and --ecn-tcp-remove exclude each other; give one of them"));
+                return Err(o.wrong("excludes --ecn-tcp-remove; give one of them"));
             }
             b.or(ECN, ECE << FLAG);
             b.or(Place { at, width: 1 }, value << FLAG);

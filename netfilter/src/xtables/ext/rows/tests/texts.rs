@@ -196,7 +196,7 @@ pub(super) const WRONG: &[(XtFamily, &str, &str)] = &[
     (Ip, "-j NFLOG --nflog-range 5 --nflog-size 3", "excludes --nflog-size"),
     (Ip, "-j ECN --ecn-tcp-cwr 2", "0 to 1"),
     (Ip, "-j ECN --ecn-ip-ect 17", "0 to 3"),
-    (Ip, "-j ECN --ecn-tcp-remove --ecn-tcp-ece 1", "exclude each other"),
+    (Ip, "-j ECN --ecn-tcp-remove --ecn-tcp-ece 1", "`1`: excludes --ecn-tcp-remove"),
     (Ip, "-j TTL --ttl-inc 0", "1 to 255"),
     (Ip6, "-j HL --hl-dec 0", "1 to 255"),
     (Ip, "-j DNAT --to-destination 10.0.0.1:80", "needs -p tcp"),
