@@ -103,7 +103,19 @@ fn a_program_of_the_same_name_is_replaced() {
     let wanted = redirect(false);
     pod.apply(&wanted).unwrap();
     let programs = scene.programs();
-    assert_eq!(programs.len(), 3);
+    // With the module ip_gre, each network namespace has gretap0 and erspan0 as well.
+    let pins: Vec<_> = programs
+        .iter()
+        .filter_map(|(path, _)| path.file_name())
+        .collect();
+    let eth0 = Routing::open_in(&scene.pod).unwrap().link("eth0").unwrap();
+    let (ingress, egress) = (
+        format!("ingress_{}", eth0.index),
+        format!("egress_{}", eth0.index),
+    );
+    for pin in ["ingress_1", &ingress, &egress] {
+        assert!(pins.contains(&pin.as_ref()), "{pins:?}");
+    }
     for (path, own) in programs {
         let Ok(Pinned::Link(link)) = open_pin(&path) else {
             panic!("{path:?} is no link");
