@@ -39,6 +39,15 @@ fn of_mark(source: Source) -> Vec<Statement> {
     vec![Statement::MetaSet(MetaKey::Mark, source)]
 }
 
+/// A load with a mask, and bits to invert, of this many bytes.
+fn masked(key: MetaKey, len: usize) -> Source {
+    Source::Bitwise {
+        selector: Selector::Meta(key),
+        mask: Data::from(&vec![0xf; len][..]),
+        xor: Data::from(&vec![1; len][..]),
+    }
+}
+
 /// A load of `meta mark & 0xffffffff` with a mask that is too long.
 fn long_mask() -> Source {
     Source::Bitwise {
@@ -115,6 +124,7 @@ fn nf_tables() {
         )
     };
     let long_name = Element::value(Data::ifname("sixteen-letters-"));
+    let unknown = Selector::Meta(MetaKey::Other(999));
     let to = |chain: &str| vec![Statement::Verdict(Verdict::Jump(chain.into()))];
     for (what, desired, words) in [
         (
@@ -207,6 +217,26 @@ fn nf_tables() {
             "4 bytes",
         ),
         (
+            "a mask and bits of 8 bytes",
+            with(None, of_mark(masked(MetaKey::Mark, 8))),
+            "4 bytes",
+        ),
+        (
+            "a mask of 2 bytes for 4",
+            with(None, of_mark(masked(MetaKey::Mark, 2))),
+            "4 bytes",
+        ),
+        (
+            "an unknown key with a mask",
+            with(None, of_mark(masked(MetaKey::Other(999), 4))),
+            "Other(999)",
+        ),
+        (
+            "an unknown key of a map",
+            with(None, of_mark(Source::Map(unknown, "m".into()))),
+            "Other(999)",
+        ),
+        (
             "a set's comment",
             with(Some(noted(248, 0)), vec![]),
             "247 bytes",
@@ -231,6 +261,8 @@ fn nf_tables() {
         commented,
         with(Some(noted(247, 0)), log("p".repeat(127))),
         with(Some(open(245)), vec![prefix(32)]),
+        // The mask of a load of two bytes.
+        with(None, of_mark(masked(MetaKey::Iiftype, 2))),
     ] {
         apply(&ns, &fits).unwrap();
         assert_eq!(apply(&ns, &fits).unwrap().ops, []);
@@ -350,7 +382,7 @@ fn xtables() {
 }
 
 /// The peak of this process' memory since it was last reset, in bytes (`VmHWM`, proc(5)).
-fn peak() -> usize {
+pub fn peak() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:"));
     let kib = line.unwrap().trim().trim_end_matches(" kB");

@@ -256,8 +256,19 @@ fn source(to: &Selector, from: &Source) -> Result<(), String> {
     let width = key(to)?.len;
     let fits = match from {
         Source::Value(value) => value.0.len() == width as usize,
-        Source::Bitwise { mask, xor, .. } => mask.0.len() == xor.0.len(),
-        Source::Map(_, map) => return name("map", map),
+        // nft gives a mask as many bytes as the load, or as the destination, which may be longer.
+        Source::Bitwise {
+            selector,
+            mask,
+            xor,
+        } => {
+            let lens = [width, key(selector)?.len.min(width)].map(|len| len as usize);
+            lens.contains(&mask.0.len()) && mask.0.len() == xor.0.len()
+        }
+        Source::Map(selector, map) => {
+            key(selector)?;
+            return name("map", map);
+        }
         Source::Selector(from) => key(from).map(|_| true)?,
     };
     match fits {
