@@ -122,7 +122,9 @@ fn lacking(op: &NftOp, f: &Refusal) -> Option<String> {
                 "chains of type {kind} in {family} tables: {option}, Linux {since}"
             ))
         }
-        NftOp::AddTable(t) if f.errno == libc::EAFNOSUPPORT => {
+        // Since 5.18 `EOPNOTSUPP` (`nft_supported_family`), which is also the answer to an unknown flag. Before, the table is
+        // accepted, and its chains are refused.
+        NftOp::AddTable(t) if f.errno != libc::ENOENT && t.flags == 0 && f.attribute.is_none() => {
             let row = Feature::find(FAMILIES, &format!("family {}", t.family))?;
             Some(format!("{} tables: {}", t.family, row.given_by()?))
         }
@@ -134,6 +136,7 @@ fn lacking(op: &NftOp, f: &Refusal) -> Option<String> {
 mod tests {
     use super::{NftOp, Refusal, lacking};
     use crate::nft::model::{Chain, ChainType, Counter, Hook, Rule, Statement, Table, TableFamily};
+    use crate::nft::raw;
 
     #[test]
     fn a_missing_family_and_a_missing_type_of_chain_name_their_option() {
@@ -144,9 +147,24 @@ mod tests {
             attribute: None,
             echo: Vec::new(),
         };
-        let table = Table::new(TableFamily::Ip, "t");
-        let said = lacking(&NftOp::AddTable(table), &refusal(libc::EAFNOSUPPORT));
-        assert_eq!(said.as_deref(), Some("ip tables: CONFIG_NF_TABLES_IPV4"));
+        let mut table = Table::new(TableFamily::Ip, "t");
+        for errno in [libc::EOPNOTSUPP, libc::EAFNOSUPPORT] {
+            let said = lacking(&NftOp::AddTable(table.clone()), &refusal(errno));
+            assert_eq!(said.as_deref(), Some("ip tables: CONFIG_NF_TABLES_IPV4"));
+        }
+        // The flag may be the reason.
+        table.flags = raw::NFT_TABLE_F_DORMANT;
+        let said = lacking(&NftOp::AddTable(table), &refusal(libc::EOPNOTSUPP));
+        assert_eq!(said, None);
+        for (family, option) in [(TableFamily::Ip, "IPV4"), (TableFamily::Ip6, "IPV6")] {
+            let chain = Chain::base("c", ChainType::Filter, Hook::Output, 0);
+            let op = NftOp::AddChain((family, "t".to_owned()), chain);
+            let said = lacking(&op, &refusal(libc::ENOENT));
+            let text = format!(
+                "chains of type filter in {family} tables: CONFIG_NF_TABLES_{option}, Linux 3.13"
+            );
+            assert_eq!(said, Some(text));
+        }
         let chain = Chain::base("c", ChainType::Nat, Hook::Output, 0);
         let op = NftOp::AddChain((TableFamily::Inet, "t".to_owned()), chain);
         let said = lacking(&op, &refusal(libc::ENOENT));
