@@ -14,7 +14,7 @@ mod unread;
 
 pub(crate) use anonymous::{elements_of_rule, of_rule};
 pub(crate) use elements::{Listed, Ranges, elem_attrs, is_interval, next, to_elem_attrs, turn};
-pub(crate) use unread::{ByElement, by_element, settle_element, with_unread};
+pub(crate) use unread::{ByElement, by_element, settle, settle_element, with_unread};
 
 use super::display::key_fields;
 use super::model::{DataType, Set, SetData, TypeOf, Unread};

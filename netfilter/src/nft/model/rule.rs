@@ -4,7 +4,7 @@ use super::{Counter, RuleBuilder, Statement, TableFamily, Verdict};
 use crate::nft::context::Context;
 use crate::nft::expr::Expr;
 use crate::nft::linearize;
-use crate::nft::set::settle_element;
+use crate::nft::set::{settle, settle_element};
 use crate::nft::wire::{ElemAttrs, SetAttrs};
 
 /// A rule: matches, then other statements.
@@ -74,10 +74,16 @@ impl Rule {
         })
     }
 
-    /// Whether the rules are equal except for the values of counters.
+    /// Whether the rules are equal except for the values that packets change.
     pub(crate) fn is_same_but_counters(&self, other: &Self) -> bool {
+        let settled = |exprs: &[Expr]| {
+            let mut exprs = exprs.to_vec();
+            exprs.iter_mut().for_each(settle);
+            exprs
+        };
         let is_same = |(a, b): (&Statement, &Statement)| match (a, b) {
             (Statement::Counter(_), Statement::Counter(_)) => true,
+            (Statement::Opaque(a), Statement::Opaque(b)) => a == b || settled(a) == settled(b),
             (a, b) => a == b,
         };
         self.comment == other.comment
@@ -108,13 +114,15 @@ impl Rule {
         )
     }
 
-    /// The same rule with its counters at zero, for comparisons.
+    /// The same rule with its counters at zero, and without what quotas have used and when `last` matched, for comparisons.
     #[must_use]
     pub fn without_counters(&self) -> Self {
         let mut rule = self.clone();
         for s in &mut rule.statements {
-            if let Statement::Counter(c) = s {
-                *c = Counter::default();
+            match s {
+                Statement::Counter(c) => *c = Counter::default(),
+                Statement::Opaque(exprs) => exprs.iter_mut().for_each(settle),
+                _ => {}
             }
         }
         rule.sets = self.settled_sets();
@@ -127,6 +135,28 @@ impl Rule {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::nft::expr::expr;
+
+    /// A quota and `last`, as the kernel lists them before and after a packet.
+    #[test]
+    fn what_packets_change_is_no_difference() {
+        let rule = |bytes: u64, consumed: Option<u64>, msecs: Option<u64>| Rule {
+            statements: vec![Statement::Opaque(vec![
+                expr!(Quota { bytes, consumed }),
+                expr!(Last {
+                    set: msecs.map(|_| 1_u32),
+                    msecs
+                }),
+            ])],
+            ..Rule::default()
+        };
+        let (before, after) = (rule(9, None, None), rule(9, Some(5), Some(7)));
+        assert!(before.is_same_but_counters(&after));
+        assert_eq!(before.without_counters(), after.without_counters());
+        let other = rule(8, None, None);
+        assert!(!other.is_same_but_counters(&after));
+        assert_ne!(other.without_counters(), after.without_counters());
+    }
 
     #[test]
     fn a_rule_comes_before_those_of_its_own_chain() {

@@ -102,7 +102,7 @@ impl Unread {
 }
 
 /// Resets the values that packets change.
-fn settle(e: &mut Expr) {
+pub(crate) fn settle(e: &mut Expr) {
     match e {
         Expr::Counter(c) => (c.bytes, c.packets) = (None, None),
         Expr::Quota(q) => {
