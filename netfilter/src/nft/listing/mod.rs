@@ -36,6 +36,9 @@ pub(crate) const LONGEST: u32 = 64;
 
 /// Maximum number of terms in one term. A term may be made of all registers, so its size could grow with every expression.
 const TERMS: usize = 64;
+/// Maximum number of elements of maps in a term that several expressions use: each of them lists all elements, and a rule has up
+/// to 128 expressions.
+const ELEMENTS: usize = 100;
 
 /// The rule as `nft` lists it in a table of `family`.
 pub(crate) fn rule_text(rule: &Rule, family: TableFamily) -> String {
@@ -158,9 +161,9 @@ impl Listing<'_> {
         let old = self.registers.get_mut(slot)?.replace(Loaded {
             term,
             at,
-            is_used: false,
+            used_by: None,
         });
-        if let Some(old) = old.filter(|old| !old.is_used) {
+        if let Some(old) = old.filter(|old| old.used_by.is_none()) {
             self.unused(old.at);
         }
         Some(())
@@ -168,15 +171,25 @@ impl Listing<'_> {
 
     /// The term in a register.
     pub(crate) fn term(&mut self, register: Option<u32>) -> Option<Term> {
-        let loaded = self.registers.get_mut(slot(register?)?)?.as_mut()?;
-        loaded.is_used = true;
+        self.used(slot(register?)?)
+    }
+
+    /// The term that begins in a register; `None` if another expression has listed its many elements already.
+    fn used(&mut self, slot: usize) -> Option<Term> {
+        let loaded = self.registers.get(slot)?.as_ref()?;
+        let is_other = loaded.used_by.is_some_and(|by| by != self.at);
+        if is_other && self.elements(&loaded.term) > ELEMENTS {
+            return None;
+        }
+        let loaded = self.registers.get_mut(slot)?.as_mut()?;
+        loaded.used_by = Some(self.at);
         Some(loaded.term.clone())
     }
 
     /// Whether nothing was loaded into a register since it was used.
     pub(crate) fn is_spent(&self, register: u32) -> bool {
         let loaded = slot(register).and_then(|slot| self.registers.get(slot)?.as_ref());
-        loaded.is_none_or(|l| l.is_used)
+        loaded.is_none_or(|l| l.used_by.is_some())
     }
 
     /// The key that begins in a register: one term, or as many terms as fill `len` bytes; without a length, all terms that
@@ -195,14 +208,14 @@ impl Listing<'_> {
         };
         let (mut at, mut terms) = (first, Vec::new());
         while at < end && (terms.is_empty() || (at - first).saturating_mul(4) < len) {
-            let loaded = self.registers.get_mut(at)?.as_mut();
-            let is_new = |l: &&mut Loaded| terms.is_empty() || len != usize::MAX || !l.is_used;
-            let Some(loaded) = loaded.filter(is_new) else {
+            let loaded = self.registers.get(at)?.as_ref();
+            let is_new = |l: &Loaded| terms.is_empty() || len != usize::MAX || l.used_by.is_none();
+            if !loaded.is_some_and(is_new) {
                 break;
-            };
-            loaded.is_used = true;
-            at += usize::try_from(loaded.term.len.div_ceil(4).max(1)).ok()?;
-            terms.push(loaded.term.clone());
+            }
+            let term = self.used(at)?;
+            at += usize::try_from(term.len.div_ceil(4).max(1)).ok()?;
+            terms.push(term);
         }
         if len != usize::MAX && (at - first).saturating_mul(4) < len {
             return None;
@@ -272,8 +285,8 @@ impl Listing<'_> {
     fn flush(&mut self) {
         let mut unused: Vec<usize> = Vec::new();
         for loaded in self.registers.iter_mut().flatten() {
-            if !loaded.is_used {
-                loaded.is_used = true;
+            if loaded.used_by.is_none() {
+                loaded.used_by = Some(self.at);
                 unused.push(loaded.at);
             }
         }

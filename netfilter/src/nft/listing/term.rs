@@ -13,8 +13,8 @@ pub(super) struct Loaded {
     pub(super) term: Term,
     /// Index of the expression.
     pub(super) at: usize,
-    /// Whether another expression refers to it.
-    pub(super) is_used: bool,
+    /// Index of the last expression that refers to it.
+    pub(super) used_by: Option<usize>,
 }
 
 /// The content of a register.
@@ -316,6 +316,18 @@ impl Listing<'_> {
                 (right > 0 && n.to_ne() == Some(right.into())).then_some((data_type, 0))
             }
             _ => None,
+        }
+    }
+
+    /// Number of elements of the rule's maps in a term.
+    pub(super) fn elements(&self, t: &Term) -> usize {
+        match &t.kind {
+            Kind::Map(key, _, id) => {
+                self.anonymous(*id).map_or(0, |s| s.elements.len()) + self.elements(key)
+            }
+            Kind::Binary(of, ..) | Kind::Hash(of, _) => self.elements(of),
+            Kind::Concat(terms) => terms.iter().map(|t| self.elements(t)).sum(),
+            _ => 0,
         }
     }
 

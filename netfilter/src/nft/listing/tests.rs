@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::nft::expr::{Cmp, DataAttrs, ExprAttrs, ExprElem, Hash, Meta, expr};
+use crate::nft::wire::{ElemAttrs, SetAttrs, attrs};
 use weir_netlink::attr::{AttrSet as _, Writer};
 
 fn equals(byte: u8) -> Expr {
@@ -156,6 +157,58 @@ fn terms_of_terms_are_bounded() {
     let text = text(&exprs, &[], TableFamily::Inet);
     assert!(text.contains("opaque(hash"), "{} bytes", text.len());
     assert!(text.len() < 20_000, "{} bytes", text.len());
+}
+
+/// One load from a map of the rule, and 125 expressions that store it: without a bound, the elements are listed 125 times.
+#[test]
+fn the_elements_of_a_map_are_listed_once() {
+    let listed = |elements: u32, stores: usize| {
+        let register = raw::NFT_REG_1;
+        let element = |n: u32| {
+            attrs!(ElemAttrs {
+                key: DataAttrs::of(&n.to_ne_bytes()),
+                data: DataAttrs::of(&n.to_ne_bytes())
+            })
+        };
+        let map = AnonymousSet {
+            attrs: attrs!(SetAttrs {
+                name: "__map%d".to_owned(),
+                flags: raw::NFT_SET_ANONYMOUS | raw::NFT_SET_CONSTANT | raw::NFT_SET_MAP,
+                key_type: DataType::MARK.0,
+                key_len: 4_u32,
+                data_type: DataType::MARK.0,
+                data_len: 4_u32
+            }),
+            elements: (0..elements).map(element).collect(),
+        };
+        let key = raw::NFT_META_MARK;
+        let load = expr!(Meta {
+            key,
+            dreg: register
+        });
+        let (set, set_id) = ("__map%d".to_owned(), 0_u32);
+        let find = expr!(Lookup {
+            sreg: register,
+            dreg: register,
+            set,
+            set_id
+        });
+        let store = expr!(Meta {
+            key,
+            sreg: register
+        });
+        let mut exprs = vec![load, find];
+        exprs.resize(exprs.len() + stores, store);
+        text(&exprs, &[map], TableFamily::Inet)
+    };
+    let once = listed(1_000, 1);
+    let often = listed(1_000, 125);
+    assert!(often.starts_with(&once), "{often:.200}");
+    assert_eq!(often.matches(" opaque(meta ").count(), 124);
+    assert!(often.len() < 2 * once.len(), "{} bytes", often.len());
+    // A few elements are listed each time, as nft does.
+    let one = listed(3, 1);
+    assert_eq!(listed(3, 2), format!("{one} {one}"));
 }
 
 /// The kernel accepts no dynset within a dynset, but a forged message may contain hundreds. A thread has 2 MiB by default.
