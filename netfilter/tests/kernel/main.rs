@@ -16,6 +16,7 @@ mod ipset_errors;
 mod ipset_headers;
 mod ipset_random;
 mod limits;
+mod memory;
 mod names;
 mod nft_rules;
 mod objects;

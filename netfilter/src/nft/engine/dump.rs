@@ -28,19 +28,20 @@ impl<T: Transport> NftEngine<T> {
         let mut replies = Vec::new();
         self.each(message, family, attrs, what, |reply| {
             replies.push(reply);
-            Ok(())
+            Ok(0)
         })?;
         Ok(replies)
     }
 
-    /// As [`NftEngine::dump`], for long lists: each answer is freed before the next one is read.
+    /// As [`NftEngine::dump`], for long lists: each answer is freed before the next one is read. `f` returns how much more
+    /// memory its values take, in bytes; this counts as well.
     pub(super) fn each<A: AttrSet>(
         &mut self,
         message: u16,
         family: TableFamily,
         attrs: &A,
         what: &str,
-        mut f: impl FnMut(Reply) -> Result<()>,
+        mut f: impl FnMut(Reply) -> Result<usize>,
     ) -> Result<()> {
         let (limit, mut held) = (self.read_limit, self.held);
         let is_full = &mut self.is_full;
@@ -51,7 +52,8 @@ impl<T: Transport> NftEngine<T> {
                 *is_full = true;
                 return Err(too_large(what, &reply, limit));
             }
-            f(reply)
+            held = held.saturating_add(f(reply)?);
+            Ok(())
         };
         let listed = self
             .socket
@@ -81,7 +83,7 @@ fn too_large(what: &str, reply: &Reply, limit: usize) -> Error {
     let attrs = Belonging::decode(&reply.attrs).unwrap_or_default();
     let table = attrs.table.unwrap_or_default();
     let reason = format!(
-        "the ruleset has more than {limit} bytes, and no more are read at once; the limit was reached in table {} {table}: \
+        "the ruleset takes more than {limit} bytes, and no more are read at once; the limit was reached in table {} {table}: \
          delete what makes it so large",
         TableFamily::from(reply.header.family)
     );

@@ -118,7 +118,8 @@ impl<T: Transport> NftEngine<T> {
         self
     }
 
-    /// Sets the limit of one reading, in bytes of the kernel's answers. 64 MiB by default.
+    /// Sets the limit of one reading, in bytes of the kernel's answers; an element of a rule's set counts with the memory that it
+    /// takes, about 450 bytes. 64 MiB by default.
     #[must_use]
     pub fn read_limit(mut self, bytes: usize) -> Self {
         self.read_limit = bytes;

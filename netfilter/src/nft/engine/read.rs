@@ -4,7 +4,9 @@ use super::dump::{decode, kind, no_nf_tables};
 use super::snapshot::{Anonymous, AnonymousSets, Mark, Snapshot, chain, hold, table};
 use super::stray::{self, Stray};
 use super::{NftEngine, TableId};
-use crate::nft::model::{AnonymousSet, Chain, Rule, Ruleset, Set, Table, TableFamily};
+use crate::nft::model::{
+    AnonymousSet, Chain, Operand, Rule, Ruleset, Set, Statement, Table, TableFamily,
+};
 use crate::nft::wire::{
     ChainAttrs, ElemAttrs, ElemListAttrs, GenAttrs, RuleAttrs, SetAttrs, TableAttrs, attrs,
 };
@@ -39,6 +41,8 @@ const MORE: usize = 8 << 20;
 /// The same rule, written by another program, may have larger attributes and a comment; so may an element.
 const BYTES_OF_RULE: usize = 4096;
 const BYTES_OF_ELEMENT: usize = 512;
+/// An element of a rule's set is kept as attributes, which may take 27 times the memory of the answer; a range has two.
+const BYTES_OF_ATTRIBUTES: usize = size_of::<ElemAttrs>();
 
 impl Scope<'_> {
     fn asks_for(self, table: &Table) -> Option<Detail> {
@@ -88,7 +92,10 @@ impl Scope<'_> {
         let of_table = |t: &Table| {
             let rules: usize = t.chains.iter().map(|c| count(&c.rules) + 1).sum();
             let elements: usize = t.sets.iter().map(|s| s.elements.len() + 8).sum();
-            (rules + t.objects.len()) * BYTES_OF_RULE + elements * BYTES_OF_ELEMENT
+            let own: usize = t.chains.iter().map(|c| elements_of(&c.rules)).sum();
+            (rules + t.objects.len()) * BYTES_OF_RULE
+                + elements * BYTES_OF_ELEMENT
+                + own * (BYTES_OF_ELEMENT + 2 * BYTES_OF_ATTRIBUTES)
         };
         Some(desired.tables.iter().map(of_table).sum())
     }
@@ -98,6 +105,23 @@ impl Scope<'_> {
 fn count(rules: &[Rule]) -> usize {
     let all = rules.iter().flat_map(Rule::with_own);
     all.map(|rule| 1 + usize::from(rule.chain.is_some())).sum()
+}
+
+/// Number of elements of the sets that belong to rules.
+fn elements_of(rules: &[Rule]) -> usize {
+    let of_match = |s: &Statement| match s {
+        Statement::Match(m) => match &m.operand {
+            Operand::Anonymous(elements) => elements.len(),
+            _ => 0,
+        },
+        _ => 0,
+    };
+    let all = rules.iter().flat_map(Rule::with_own);
+    let of_rule = |r: &Rule| {
+        let kept: usize = r.sets.iter().map(|s| s.elements.len()).sum();
+        kept + r.statements.iter().map(of_match).sum::<usize>()
+    };
+    all.map(of_rule).sum()
 }
 
 /// Size of the receive buffer in bytes after answers were dropped; quadrupled each time.
@@ -338,7 +362,7 @@ impl<T: Transport> NftEngine<T> {
                     table.chains.push(chain);
                 }
             }
-            Ok(())
+            Ok(0)
         })?;
         let anonymous = self.sets(tables, marks, strays)?;
         snapshot.handles = snapshot
@@ -389,12 +413,12 @@ impl<T: Transport> NftEngine<T> {
             let (listed, raw) = self.elements(family, &table.name, &set, is_anonymous)?;
             let (elements, unread) = listed.finish(set.interval, host_order, set.key_type);
             set.unread.extend(unread);
-            set.elements = elements;
             if is_anonymous {
                 let key = (family, table.name.clone(), set.name.clone());
                 let kept = AnonymousSet::listed(&attrs, raw);
                 anonymous.insert(key, Anonymous { set, attrs, kept });
             } else {
+                set.elements = elements;
                 table.sets.push(set);
             }
         }
@@ -419,10 +443,12 @@ impl<T: Transport> NftEngine<T> {
             let attrs: ElemListAttrs = decode(&reply, &what)?;
             let elements = attrs.elements.unwrap_or_default();
             listed.add(&elements);
+            let mut more = 0;
             if is_anonymous {
+                more = elements.len() * BYTES_OF_ATTRIBUTES;
                 raw.extend(elements);
             }
-            Ok(())
+            Ok(more)
         })?;
         Ok((listed, raw))
     }
@@ -444,7 +470,7 @@ impl<T: Transport> NftEngine<T> {
             self.each(raw::NFT_MSG_GETRULE, family, &ask, "rules", |reply| {
                 let attrs: RuleAttrs = decode(&reply, "rules")?;
                 s.add_rule(TableFamily::from(reply.header.family), attrs, anonymous);
-                Ok(())
+                Ok(0)
             })?;
         }
         Ok(())

@@ -143,7 +143,7 @@ impl Snapshot {
 
 /// A set that belongs to a rule.
 pub(super) struct Anonymous {
-    /// The set with its elements.
+    /// The set, without its elements.
     pub(super) set: Set,
     /// Its attributes as listed.
     pub(super) attrs: SetAttrs,
