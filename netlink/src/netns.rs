@@ -27,6 +27,8 @@ const OPEN: &str = "open network namespace";
 /// `NET_NS_INIT_INO`: the inode of the initial network namespace of a machine, fixed since Linux 6.18 (`linux/nsfs.h`).
 /// Older kernels allocate inodes from `0xf0000000` upwards, so no other namespace ever has this inode.
 const NET_NS_INIT_INO: u64 = 0xEFFF_FFF9;
+/// The number of links that the kernel follows from one path (`linux/namei.h`).
+const MAXSYMLINKS: usize = 40;
 
 /// Identity of a namespace: `st_dev` and `st_ino` of `fstat(2)`, see `namespaces(7)`.
 ///
@@ -306,23 +308,24 @@ impl AsFd for Netns {
     }
 }
 
-/// Fails with `EACCES` if access to the namespace of this link in `/proc/PID/ns` is denied. Linux 5.10 returns no error in that
-/// case, but follows the link to the directory that contains it (`proc_ns_get_link()` in fs/proc/namespaces.c).
-fn allowed(link: &Path, target: &Metadata) -> Result<()> {
-    let id = |of: &Metadata| (of.dev(), of.ino());
-    let is_denied = target.is_dir()
-        && link.is_symlink()
-        && link
-            .with_file_name(".")
-            .metadata()
-            .is_ok_and(|parent| id(&parent) == id(target));
-    match is_denied {
-        true => Err(open_error(
-            link,
-            &io::Error::from_raw_os_error(libc::EACCES),
-        )),
-        false => Ok(()),
+/// Fails with `EACCES` if access to the namespace is denied. Linux 5.10 returns no error in that case: the link in `/proc/PID/ns`
+/// is empty, and leads to the directory that contains it (`fs/proc/namespaces.c`). The path may lead there by further links.
+fn allowed(path: &Path, opened: &Metadata) -> Result<()> {
+    if !opened.is_dir() {
+        return Ok(());
     }
+    let mut link = path.to_path_buf();
+    for _ in 0..MAXSYMLINKS {
+        let Ok(next) = link.read_link() else {
+            break;
+        };
+        if next.as_os_str().is_empty() {
+            let denied = io::Error::from_raw_os_error(libc::EACCES);
+            return Err(open_error(path, &denied));
+        }
+        link = link.with_file_name(next);
+    }
+    Ok(())
 }
 
 /// True if the initial network namespace is known to have the inode [`NET_NS_INIT_INO`], as it does since Linux 6.18.
