@@ -1,6 +1,6 @@
 //! Random qdiscs, filters, namespace ids and policy rules between two implementations, as in [`crate::second_author`].
 
-use crate::second_author::{family, networks, random, scene};
+use crate::second_author::{family, networks, random, rule_both_ways, scene};
 use proptest::prelude::*;
 use rtnetlink::packet_route::RouteNetlinkMessage;
 use rtnetlink::packet_route::nsid::{NsidAttribute, NsidMessage};
@@ -253,27 +253,6 @@ fn policy_rules_by_destination_and_link() {
             RuleAttribute::Protocol(TheirProtocol::from(protocol)),
         ];
         message.attributes.extend(iif.map(RuleAttribute::Iifname));
-        theirs.add(RouteNetlinkMessage::NewRule(message.clone()));
-        let found = ours.rules().expect("listed");
-        let is_ours = |found: &PolicyRule| {
-            // The kernel marks a rule whose link does not exist.
-            let mut found = found.clone();
-            found.selectors.flags = 0;
-            found == rule
-        };
-        assert!(found.iter().any(is_ours), "{rule:?}: {found:?}");
-        assert!(ours.del_rule(&rule).expect("deleted"));
-
-        assert!(ours.add_rule(&rule).expect("added"));
-        let found = theirs.list(RouteNetlinkMessage::GetRule(RuleMessage::default()));
-        let is_ours = |m: &RouteNetlinkMessage| {
-            let RouteNetlinkMessage::NewRule(m) = m else {
-                return false;
-            };
-            let head = |m: &RuleMessage| (m.header.family, m.header.dst_len);
-            head(m) == head(&message) && message.attributes.iter().all(|a| m.attributes.contains(a))
-        };
-        assert!(found.iter().any(is_ours), "{rule:?}: {found:?}");
-        theirs.delete(RouteNetlinkMessage::DelRule(message));
+        rule_both_ways(&ours, &theirs, &rule, message);
     });
 }
