@@ -43,6 +43,9 @@ const BYTES_OF_RULE: usize = 4096;
 const BYTES_OF_ELEMENT: usize = 512;
 /// An element of a rule's set is kept as attributes, which may take 27 times the memory of the answer; a range has two.
 const BYTES_OF_ATTRIBUTES: usize = size_of::<ElemAttrs>();
+/// How many times the size of its answer a rule may take in memory before the rest counts as well. Rules of statements take less;
+/// short expressions without a statement take twelve times.
+const ORDINARY: usize = 4;
 
 impl Scope<'_> {
     fn asks_for(self, table: &Table) -> Option<Detail> {
@@ -469,8 +472,8 @@ impl<T: Transport> NftEngine<T> {
         for (family, ask) in asked {
             self.each(raw::NFT_MSG_GETRULE, family, &ask, "rules", |reply| {
                 let attrs: RuleAttrs = decode(&reply, "rules")?;
-                s.add_rule(TableFamily::from(reply.header.family), attrs, anonymous);
-                Ok(0)
+                let takes = s.add_rule(TableFamily::from(reply.header.family), attrs, anonymous);
+                Ok(takes.saturating_sub(ORDINARY * reply.attrs.len()))
             })?;
         }
         Ok(())

@@ -217,28 +217,29 @@ impl Snapshot {
         }
     }
 
+    /// Adds a rule. Returns how much memory its expressions take, in bytes.
     pub(super) fn add_rule(
         &mut self,
         family: TableFamily,
         attrs: RuleAttrs,
         anonymous: &AnonymousSets,
-    ) {
+    ) -> usize {
         let mut strays = stray::of_rule(&attrs);
         let (Some(table), Some(chain)) = (attrs.table, attrs.chain) else {
-            return;
+            return 0;
         };
         let tables = &mut self.ruleset.tables;
         let Some(t) = tables
             .iter()
             .position(|t| t.family == family && t.name == table)
         else {
-            return;
+            return 0;
         };
         let Some(chains) = tables.get_mut(t).map(|t| &mut t.chains) else {
-            return;
+            return 0;
         };
         let Some(c) = chains.iter().position(|c| c.name == chain) else {
-            return;
+            return 0;
         };
         let mut exprs: Vec<Expr> = attrs
             .expressions
@@ -257,6 +258,11 @@ impl Snapshot {
             strays.extend(around(&named, &rule, Context::of(family)));
         }
         rule.comment = userdata::text(attrs.userdata.as_deref(), userdata::COMMENT);
+        let of_statement = |s: &Statement| match s {
+            Statement::Opaque(exprs) => size_of_val(s) + size_of_val(exprs.as_slice()),
+            _ => size_of_val(s),
+        };
+        let takes = rule.statements.iter().map(of_statement).sum();
         if let Some(chain) = chains.get_mut(c) {
             chain.rules.push(rule);
         }
@@ -266,6 +272,7 @@ impl Snapshot {
         if let Some(handles) = self.handles.get_mut(t).and_then(|t| t.get_mut(c)) {
             handles.push(attrs.handle.unwrap_or(0));
         }
+        takes
     }
 }
 
