@@ -302,7 +302,8 @@ mod tests {
     use super::*;
     use crate::compile::{Engine, compile};
     use crate::config::{Inbound, Intent, texts};
-    use crate::redirection::{Sandbox, Visit};
+    use crate::redirection::{SIDECAR, Sandbox, Visit};
+    use weir_netfilter::xtables;
     use weir_netlink::route::LOOPBACK_IFINDEX;
 
     /// Returns the routing left after a process failed to add its own; another process runs `meanwhile` after the first
@@ -353,6 +354,36 @@ mod tests {
         assert_eq!(alone, []);
         assert_eq!(beside.len(), 2, "{beside:?}");
         assert_eq!(sandbox.verify(&desired).unwrap(), []);
+    }
+
+    /// Another program has deleted the chains of an older redirection: the rule that is left is not that of another process.
+    #[test]
+    fn beside_a_tagged_rule_everything_is_taken_back() {
+        let netns = weir_testing::namespace_or_skip!();
+        let sandbox = Sandbox::of(netns).unwrap();
+        let left = sandbox.visit(|visit| {
+            if !crate::redirection::engines::legacy_can_be_used() {
+                return None;
+            }
+            visit.routing.set_up(LOOPBACK_IFINDEX).unwrap();
+            let excluded = xtables::Rule::builder().in_interface("net1");
+            let mut chain = xtables::Chain::builtin("PREROUTING");
+            chain.rules = vec![excluded.target(xtables::Target::Return)];
+            let mut table = xtables::Table::new(xtables::XtFamily::Ip, "nat");
+            table.chains.push(chain);
+            let rules = xtables::Ruleset {
+                tables: vec![table],
+            };
+            let mut engine = xtables::XtEngine::open().unwrap();
+            engine.apply(&rules, &SIDECAR.ownership()).unwrap();
+            let found = visit.found().unwrap();
+            assert!(!found.legacy_holds && found.legacy_remains);
+            Some(left(visit, &tproxy(), || {}))
+        });
+        match left.unwrap() {
+            None => println!("skipped: no legacy tables"),
+            Some(left) => assert_eq!(left, []),
+        }
     }
 
     /// Its rules are replaced, and its routing was in the way of no rule any more, but stayed.

@@ -40,8 +40,11 @@ pub(super) struct Found {
     /// True if one of the tables is owned. Beside owned legacy rules a table without chains does not count: it redirects
     /// nothing, and another program may have added it.
     nft_holds: bool,
-    /// True if legacy tables hold owned rules.
+    /// True if legacy tables hold owned chains.
     pub(super) legacy_holds: bool,
+    /// True if legacy tables hold owned chains, or rules that only their tag identifies: another program may have deleted
+    /// the chains.
+    pub(super) legacy_remains: bool,
 }
 
 /// Reads the state; changes nothing.
@@ -51,7 +54,8 @@ pub(super) struct Found {
 pub(super) fn look(scheme: &'static Scheme) -> Result<Found> {
     let listed = |mut engine: nft::NftEngine| engine.tables().map(|tables| (engine, tables));
     let mut nft = nft::NftEngine::open().and_then(listed);
-    let legacy_holds = legacy_holds(&scheme.chains())?;
+    let legacy_remains = legacy_holds(&scheme.ownership())?;
+    let legacy_holds = legacy_remains && legacy_holds(&scheme.chains())?;
     let nft_holds = match &mut nft {
         Ok((engine, tables)) if scheme.holds(tables) => {
             !legacy_holds || has_chains(engine, scheme, tables)
@@ -62,6 +66,7 @@ pub(super) fn look(scheme: &'static Scheme) -> Result<Found> {
         nft,
         nft_holds,
         legacy_holds,
+        legacy_remains,
     })
 }
 

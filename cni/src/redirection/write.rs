@@ -16,6 +16,8 @@ pub(super) struct Writer<'a> {
     replaces: bool,
     /// True if the other engine, or a table that iptables-nft uses, may have held owned rules before.
     succeeds: bool,
+    /// True if legacy tables held any owned rule before.
+    legacy_remains: bool,
     /// The nf_tables tables that existed after the rules were written.
     tables: Vec<TableId>,
 }
@@ -28,7 +30,7 @@ enum Engine<'a> {
 impl<'a> Writer<'a> {
     /// Creates a writer for the namespace in which `found` was read; changes nothing.
     pub(super) fn open(desired: &'a Compiled, found: Found) -> Result<Self> {
-        let by_legacy = found.legacy_holds;
+        let (by_legacy, legacy_remains) = (found.legacy_holds, found.legacy_remains);
         let (engine, tables, replaces, other) = match &desired.rules {
             Rules::Nft(rules) => {
                 let (engine, tables) = found.nft?;
@@ -52,6 +54,7 @@ impl<'a> Writer<'a> {
             engine,
             replaces,
             succeeds: other || leftovers::may_be_in(&tables),
+            legacy_remains,
             tables: Vec::new(),
         })
     }
@@ -149,7 +152,7 @@ impl<'a> Writer<'a> {
 
     /// True if neither engine held owned rules before, so that these rules can be removed after a failure.
     pub(super) fn is_first(&self) -> bool {
-        !self.replaces && !self.succeeds
+        !self.replaces && !self.succeeds && !self.legacy_remains
     }
 
     /// True if another process has written owned rules since this writer was opened.
