@@ -366,3 +366,19 @@ proptest! {
         let _ = text::cidr(&text);
     }
 }
+
+/// What `--config` would make of them is refused before it is compiled.
+#[test]
+fn lists_that_are_too_long_are_refused() {
+    let numbers = |n: u32| (1..=n).map(|n| n.to_string()).collect::<Vec<_>>().join(",");
+    let ports = error(|c| c.inbound_ports_include = numbers(65_535));
+    let groups = |n| parse(|c| c.owner_groups_include = numbers(n));
+    let of_groups = groups(1025).unwrap_err().to_string();
+    for (why, field, limit) in [
+        (&ports, "inbound_ports_include", "4096 rules"),
+        (&of_groups, "owner_groups_include", "1024 groups"),
+    ] {
+        assert!(why.starts_with(field) && why.contains(limit), "{why}");
+    }
+    assert!(groups(1024).is_ok());
+}
