@@ -1,5 +1,6 @@
 //! Network configurations as files in a directory.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use super::error::{Error, Result};
@@ -12,7 +13,7 @@ impl NetworkList {
     ///
     /// # Errors
     /// [`Error::Config`], naming the file: it is unreadable, malformed, without
-    /// any plugin, or has another extension.
+    /// any plugin, or has another extension; or the directory exists and cannot be listed.
     pub fn load(path: &Path) -> Result<Self> {
         let source = path.display().to_string();
         match path.extension().and_then(|e| e.to_str()) {
@@ -28,7 +29,11 @@ impl NetworkList {
         let mut list = Self::from_list(&read(path)?, &source)?;
         if !list.load_only_inlined_plugins {
             let dir = path.parent().unwrap_or(Path::new("")).join(&list.name);
-            for file in files(&dir, &["conf"]).unwrap_or_default() {
+            let found = match files(&dir, &["conf"]) {
+                Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
+                found => found.map_err(|error| unlisted(&dir, &error))?,
+            };
+            for file in found {
                 let source = file.display().to_string();
                 list.plugins.push(plugin(
                     object(&read(&file)?, &source)?,
@@ -66,8 +71,7 @@ impl NetworkList {
 
     fn first_in(dir: &Path, name: Option<&str>) -> Result<Self> {
         let source = dir.display().to_string();
-        let files = files(dir, &["conf", "conflist"])
-            .map_err(|error| Error::config(&source, format!("cannot list it: {error}")))?;
+        let files = files(dir, &["conf", "conflist"]).map_err(|error| unlisted(dir, &error))?;
         let mut reasons = Vec::new();
         for file in &files {
             match Self::load(file) {
@@ -87,6 +91,13 @@ impl NetworkList {
         };
         Err(Error::config(source, reason))
     }
+}
+
+fn unlisted(dir: &Path, error: &std::io::Error) -> Error {
+    Error::config(
+        dir.display().to_string(),
+        format!("cannot list it: {error}"),
+    )
 }
 
 fn read(path: &Path) -> Result<String> {

@@ -93,6 +93,13 @@ fn plugins_from_a_directory_of_the_network() {
     std::fs::remove_file(dir.file("a.conflist")).unwrap();
     let error = NetworkList::load_dir(dir.path()).unwrap_err().to_string();
     assert!(error.contains("0.conf"), "{error}");
+    // Without the directory the list has all plugins; one that cannot be listed may have more.
+    let text = r#"{"name":"m","plugins":[{"type":"one"}]}"#;
+    assert_eq!(kinds(text), ["one"]);
+    dir.write("m", "no directory");
+    let error = NetworkList::load(&dir.file("a.conflist")).unwrap_err();
+    let why = format!("{}: cannot list it", dir.file("m").display());
+    assert!(error.to_string().contains(&why), "{error}");
 }
 
 #[test]
