@@ -19,6 +19,9 @@ pub(crate) struct Entry {
     #[serde(deserialize_with = "json::object")]
     pub(crate) attachment: Attachment,
     pub(crate) result: Value,
+    /// Whether the pod selected the network; false for the default network.
+    #[serde(default)]
+    pub(crate) selected: bool,
 }
 
 /// A directory with one file per attachment: `NETWORK%CONTAINER%IFNAME.json`.

@@ -99,7 +99,7 @@ impl Runner {
         }
         let mut of_default = None;
         for (done, (list, attachment)) in all.iter().enumerate() {
-            match self.add(list, attachment) {
+            match self.add_as(done > 0, list, attachment) {
                 Ok(result) => _ = of_default.get_or_insert(result),
                 Err(error) => {
                     return Err(error.and(self.del_each(all.iter().take(done).rev())));
@@ -128,12 +128,17 @@ impl Runner {
         Error::all(self.del_each(all.iter().rev()))
     }
 
-    /// GC of the default network alone, see [`Runner::gc`].
+    /// GC of the default network alone, see [`Runner::gc`]. The selected attachments of every pod are valid, also those of this
+    /// network.
     ///
     /// # Errors
     /// All errors.
     pub fn gc_pods(&self, networks: &PodNetworks, valid: &[Attachment]) -> Result<()> {
-        self.gc(&networks.default, valid)
+        let stored = self.cache.of_network(&networks.default.name)?.into_iter();
+        let selected = stored.filter(|entry| entry.selected);
+        let selected = selected.map(|entry| entry.attachment);
+        let valid: Vec<_> = valid.iter().cloned().chain(selected).collect();
+        self.gc(&networks.default, &valid)
     }
 
     fn del_each<'a>(

@@ -24,7 +24,7 @@ const DEFAULT_LIMIT: Duration = Duration::from_secs(120);
 #[derive(Debug, Clone)]
 pub struct Runner {
     invoker: Invoker,
-    cache: Cache,
+    pub(crate) cache: Cache,
 }
 
 impl Runner {
@@ -62,6 +62,16 @@ impl Runner {
     /// Otherwise the error of the first plugin that fails; DEL is then called for the
     /// whole chain, and its errors follow in [`Error::Chain`].
     pub fn add(&self, list: &NetworkList, attachment: &Attachment) -> Result<Value> {
+        self.add_as(false, list, attachment)
+    }
+
+    /// As [`Runner::add`], for a network that a pod selected, or for its default network.
+    pub(crate) fn add_as(
+        &self,
+        selected: bool,
+        list: &NetworkList,
+        attachment: &Attachment,
+    ) -> Result<Value> {
         attachment.validate()?;
         let _alone = self.cache.reserve(&list.name, attachment)?;
         if self.cache.load(&list.name, attachment)?.is_some() {
@@ -94,6 +104,7 @@ impl Runner {
             network: list.name.clone(),
             attachment: attachment.clone(),
             result: result.clone(),
+            selected,
         };
         match self.cache.store(&entry) {
             Ok(()) => Ok(result),

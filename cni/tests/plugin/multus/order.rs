@@ -183,15 +183,20 @@ fn gc_leaves_out_selected_networks() {
         let conf = json!({"cniVersion": "1.1.0", "name": name, "type": name});
         bench.0.write(&format!("{name}.conf"), &conf.to_string());
     }
-    let (runner, networks) = (bench.runner(), bench.networks("lan,mesh").unwrap());
+    // The pod also selects the default network.
+    let (runner, networks) = (bench.runner(), bench.networks("lan,mesh,main").unwrap());
     runner.add_pod(&networks, &pod()).unwrap();
     bench.calls();
+    let valid = || bench.stdin("main", "GC")["cni.dev/valid-attachments"].clone();
+    let named = |ifname: &str| json!({"containerID": "c1", "ifname": ifname});
     runner.gc_pods(&networks, &[pod()]).unwrap();
     assert_eq!(bench.calls(), ["GC main"]);
-    assert_eq!(bench.kept_results(), 3);
+    assert_eq!(valid(), json!([named("eth0"), named("net3")]));
+    assert_eq!(bench.kept_results(), 4);
     runner.gc_pods(&networks, &[]).unwrap();
     assert_eq!(bench.calls(), ["DEL main eth0", "GC main"]);
-    assert_eq!(bench.kept_results(), 2);
+    assert_eq!(valid(), json!([named("net3")]));
+    assert_eq!(bench.kept_results(), 3);
     runner.del_pod(&networks, &pod()).unwrap();
     assert_eq!(bench.kept_results(), 0);
 }
