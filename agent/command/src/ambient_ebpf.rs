@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use weir_ambient::{AMBIENT, Redirect};
-use weir_cni::redirection::{Difference, Sandbox, Visit};
+use weir_cni::redirection::{Difference, Failure as RulesFailure, Sandbox, Visit};
 use weir_core::sandboxes::host;
 use weir_core::settings::resolve;
 use weir_ebpf::show::Of;
@@ -47,29 +47,41 @@ pub(super) fn apply(
     lock: Option<Lock>,
 ) -> Result<u8, Failure> {
     let (bpffs, node) = (bpffs().map_err(Failure::failed)?, node()?);
-    let inside = |visit: &Visit<'_>| {
+    let attach = |_: &Visit<'_>| {
         let pod = Pod::in_sandbox(sandbox, &bpffs).beside(&node);
-        let changes = match a.dry_run {
+        match a.dry_run {
             true => pod.plan(redirect),
             false => pod.apply(redirect),
-        };
-        let mut changes = lines(&changes.map_err(Failure::failed)?, &[""; 0]);
-        let removed = redirect.remove_rules(visit, a.dry_run);
-        let removed = removed.map_err(|e| match a.dry_run {
-            true => Failure::failed(e),
-            false => Failure::failed(format!(
-                "the programs are attached; netfilter rules may still be in force beside them, and a second apply removes these: {e}"
-            )),
-        });
-        changes.extend(lines(&removed?, &[""; 0]));
-        let warnings = hindrances(redirect, visit).unwrap_or_else(|why| vec![why]);
-        Ok((changes, warnings))
+        }
     };
+    let programs = sandbox.visit_for(&AMBIENT, attach).and_then(|done| done);
+    let programs = programs.map_err(Failure::failed)?;
+    let beside = |e: RulesFailure| match a.dry_run {
+        true => Failure::failed(e),
+        false => not_removed(e),
+    };
+    let inside = |visit: &Visit<'_>| {
+        let removed = redirect.remove_rules(visit, a.dry_run).map_err(beside)?;
+        let warnings = hindrances(redirect, visit).unwrap_or_else(|why| vec![why]);
+        Ok((removed, warnings))
+    };
+    // A second visit: the addresses may have changed while the first one waited for another writer.
     let done = sandbox.visit_for(&AMBIENT, inside);
-    let (changes, warnings) = done.map_err(Failure::failed)??;
+    let (rules, warnings) = done.map_err(|e| beside(e.into()))??;
+    let changes = lines(&programs, &rules);
     drop(lock);
     let by = (Some("ebpf"), warnings);
     report(&changes, sandbox, by, a.desired.json, a.dry_run)
+}
+
+/// The error of the removal of rules beside programs. What it says of a redirection is not that of the programs.
+fn not_removed(e: RulesFailure) -> Failure {
+    let why = [*e.reason].into_iter().chain(e.rest);
+    let why: Vec<String> = why.map(|e| e.to_string()).collect();
+    Failure::failed(format!(
+        "the programs are attached; netfilter rules may still be in force beside them, and a second apply removes these: {}",
+        why.join("; ")
+    ))
 }
 
 /// Returns the foreign objects that keep packets from the programs.
@@ -318,4 +330,18 @@ pub(super) fn json(shown: &programs::Shown) -> Value {
         "counters": counters,
         "has_more_pins": shown.has_more_pins,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_that_are_left_beside_programs_do_not_unsay_them() {
+        let reason = Error::refused("replace", "ip table nat", "a test");
+        let text = not_removed(reason.into()).message;
+        let parts = ["the programs are attached", "ip table nat", "a test"];
+        assert!(parts.iter().all(|part| text.contains(part)), "{text}");
+        assert!(!text.contains("nothing is changed"), "{text}");
+    }
 }

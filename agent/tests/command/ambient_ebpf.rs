@@ -2,6 +2,7 @@
 // matrix: newest
 
 use crate::support::{Run, TempFile, inside, lo_up, path, weir_with};
+use std::time::{Duration, Instant};
 use weir_ambient::{PodOverrides, Redirect, Request};
 use weir_bpf::{
     Anchor, BPF_PROG_TYPE_SCHED_CLS, BPF_PROG_TYPE_XDP, BPF_TCX_EGRESS, BPF_TCX_INGRESS, BPF_XDP,
@@ -271,6 +272,52 @@ fn a_pod_may_disable_ipv6() {
     assert_eq!(clean.code, 0, "{clean:?}");
     let rules = inside(&scene.netns, "ip", &["-6", "rule"]);
     assert!(!rules.contains("0x111"), "{rules}");
+}
+
+/// `lo` gets IPv6 while the command waits for another writer: it keeps the route that it then adds.
+#[test]
+fn rules_are_removed_by_the_present_addresses() {
+    let Some(scene) = Scene::new() else { return };
+    if !weir_cni::redirection::has_ipv6() {
+        return lacks::skip("disable IPv6", "every", "this kernel has none");
+    }
+    let disable = |value: u8| {
+        let key = format!("net.ipv6.conf.lo.disable_ipv6={value}");
+        inside(&scene.netns, "sysctl", &["-qw", &key]);
+    };
+    disable(1);
+    assert_eq!(scene.ambient("apply", &["--engine", "nft"]).code, 0);
+    let folder = scene.mounted.path().join("weir");
+    std::fs::create_dir_all(&folder).unwrap();
+    let lock = std::fs::File::open(&folder).unwrap();
+    lock.lock().unwrap();
+    let mut waiting = std::process::Command::new(env!("CARGO_BIN_EXE_weir"))
+        .args(["apply", "ambient", "--config", scene.request()])
+        .args(["--netns", &path(&scene.netns), "--engine", "ebpf"])
+        .env("WEIR_BPFFS", scene.bpffs())
+        .stdout(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    // A thread may have descriptors of its own.
+    let tasks = format!("/proc/{}/task", waiting.id());
+    let has_opened = || {
+        let tasks = std::fs::read_dir(&tasks).unwrap().flatten();
+        let files = tasks.flat_map(|task| std::fs::read_dir(task.path().join("fd")));
+        let mut files = files.flat_map(Iterator::flatten);
+        files.any(|fd| std::fs::read_link(fd.path()).is_ok_and(|file| file == folder))
+    };
+    let (begun, mut seen) = (Instant::now(), 0);
+    // Reading it takes less time than waiting.
+    while seen < 5 {
+        assert!(begun.elapsed() < Duration::from_secs(8), "it does not wait");
+        seen = if has_opened() { seen + 1 } else { 0 };
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    disable(0);
+    lock.unlock().unwrap();
+    assert_eq!(waiting.wait().unwrap().code(), Some(0));
+    let verify = scene.ambient("verify", &["--engine", "ebpf"]);
+    assert_eq!(verify.code, 0, "{verify:?}");
 }
 
 /// Rules and programs in force at once break inbound connections. For every engine, what weir has of another one is drift.
