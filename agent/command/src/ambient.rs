@@ -104,7 +104,7 @@ pub(super) fn verify(a: &VerifyArgs) -> Result<u8, Failure> {
         let found = visit.verify_either(&compiled, of_named);
         verified(
             found.map_err(Failure::unknown)?,
-            (&programs, unknown.as_deref()),
+            (Some(&programs), unknown.as_deref()),
             visit,
             engine,
             a.desired.json,

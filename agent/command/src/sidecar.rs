@@ -258,7 +258,7 @@ fn verify_in(a: &VerifyArgs, given: &Text, visit: &Visit<'_>) -> Result<u8, Fail
     let (compiled, engine) = redirect.compiled(&addresses)?;
     let found = visit.verify_either(&compiled, || redirect.other(engine));
     let found = found.map_err(Failure::unknown)?;
-    verified(found, (&[], None), visit, engine, a.desired.json)
+    verified(found, (None, None), visit, engine, a.desired.json)
 }
 
 /// Prints the result of `verify` if no redirection is desired.
@@ -291,14 +291,16 @@ fn differences(changes: &[Change], programs: &[String]) -> Vec<serde_json::Value
 }
 
 /// Prints the result of `verify` and returns the exit code. Hindrances are not drift: `apply` does not change them. `programs`: what
-/// weir has of eBPF beside the rules, or the warning that this is unknown, which was printed.
+/// weir has of eBPF beside the rules, if that was looked for, or the warning that this is unknown, which was printed.
 pub(super) fn verified(
     found: Vec<Change>,
-    (programs, unknown): (&[String], Option<&str>),
+    (programs, unknown): (Option<&[String]>, Option<&str>),
     visit: &Visit<'_>,
     engine: Engine,
     json: bool,
 ) -> Result<u8, Failure> {
+    let is_complete = programs.is_some();
+    let programs = programs.unwrap_or_default();
     let is_hindrance = |change: &Change| matches!(change, Change::Hindrance(_));
     let (hindrances, changes): (Vec<Change>, Vec<Change>) =
         found.into_iter().partition(is_hindrance);
@@ -323,7 +325,8 @@ pub(super) fn verified(
     } else if is_in_sync {
         let alone = match unknown {
             Some(_) => ", and it is unknown whether eBPF programs capture as well",
-            None => " and no other object of weir",
+            None if is_complete => " and no other object of weir",
+            None => "",
         };
         output::text(&format!("verified: {netns} holds the redirection{alone}\n"))?;
     } else if programs.is_empty()

@@ -107,6 +107,9 @@ fn one_engine_takes_over_from_the_other() {
     let verify = ["verify", "sidecar", "--config", file.path(), "--netns", &ns];
     let verified = weir(&[&verify[..], &["--engine", "nft"]].concat());
     assert_eq!(verified.code, 0, "{}", verified.stdout);
+    // It looks for no programs, and for no rules of ambient mode.
+    let alone = verified.stdout.ends_with(" holds the redirection\n");
+    assert!(alone, "{}", verified.stdout);
 
     let back = apply("xtables");
     assert_eq!(back.code, 0, "{}", back.stderr);
