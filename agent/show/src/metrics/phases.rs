@@ -59,12 +59,11 @@ impl Metrics {
     pub(super) fn phases(&self, by: &'static str, spent: &Spent) {
         for (phase, time) in spent.spent() {
             let seconds = time.as_secs_f64();
-            match name(phase) {
-                Some(phase) => {
-                    let labels = [("by", by), ("phase", phase)];
-                    self.phases.seconds.get_or_create(&labels).observe(seconds);
-                }
-                None => self.phases.lock_wait.observe(seconds),
+            if let Some(phase) = name(phase) {
+                let labels = [("by", by), ("phase", phase)];
+                self.phases.seconds.get_or_create(&labels).observe(seconds);
+            } else if phase == Phase::LockWait {
+                self.phases.lock_wait.observe(seconds);
             }
         }
     }
