@@ -21,7 +21,7 @@ pub(super) enum CniCommand {
     /// Detach a namespace: every plugin in reverse order; twice is success
     #[command(after_help = with(help::CNI_DEL, help::RUNS_PLUGINS))]
     Del(Box<PodArgs>),
-    /// Detach all attachments except those given by --keep, and call GC of the plugins
+    /// Detach all attachments to the network of --conf except those given by --keep, and call GC of its plugins
     #[command(after_help = with(help::CNI_GC, help::RUNS_PLUGINS))]
     Gc(GcArgs),
     /// Ask the plugins whether they are ready for ADD
