@@ -1,8 +1,10 @@
-//! The properties that identify the network namespace of a pod.
+//! The properties that identify the network namespace of a pod, and whether a namespace has them.
 
 use crate::pods::PodView;
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
+use weir_cni::redirection::Sandbox;
+use weir_netlink::{Netns, NetnsId};
 
 /// The properties that identify the network namespace of a pod.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -104,5 +106,76 @@ impl Identity {
     pub(super) fn list(&self) -> String {
         let texts: Vec<String> = self.addresses.iter().map(ToString::to_string).collect();
         texts.join(" and ")
+    }
+}
+
+/// Why a namespace is not accepted as that of a pod.
+#[derive(Debug)]
+pub enum Refusal {
+    /// It is not the pod's: a condition does not hold.
+    Other(String),
+    /// A condition could not be checked, so it may be the pod's.
+    Unknown(String),
+}
+
+impl From<Refusal> for String {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Other(why) | Refusal::Unknown(why) => why,
+        }
+    }
+}
+
+/// The refusal of a namespace that could not be examined.
+pub(super) fn unknown(error: impl std::fmt::Display) -> Refusal {
+    Refusal::Unknown(error.to_string())
+}
+
+/// Refuses a namespace that was created inside the pod, by a process in a user namespace of its own.
+pub(super) fn not_nested(netns: &Netns, pod: &Identity) -> Result<(), Refusal> {
+    let depth = netns.user_namespace_depth().map_err(unknown)?;
+    match (depth, pod.own_users) {
+        (Some(0), _) | (Some(1), true) => Ok(()),
+        (Some(_), _) => Err(Refusal::Other(format!(
+            "{} belongs to a user namespace that was made inside of the pod",
+            netns.id()
+        ))),
+        (None, _) => Err(Refusal::Other(format!(
+            "{} belongs to a user namespace outside of this agent's",
+            netns.id()
+        ))),
+    }
+}
+
+/// Checks that the namespace has all addresses of the pod, or one of them if that is sufficient. Fails if the pod has no
+/// addresses.
+///
+/// # Errors
+/// It does not, or it cannot be read.
+pub(super) fn owns(sandbox: &Sandbox, pod: &Identity) -> Result<(), Refusal> {
+    let have = sandbox
+        .visit(|visit| visit.addresses(&[]))
+        .map_err(unknown)?;
+    has_addresses(sandbox.netns().id(), &have, pod)
+}
+
+/// Like [`owns`], for a namespace whose addresses are known.
+pub(super) fn has_addresses(
+    netns: NetnsId,
+    have: &[IpAddr],
+    pod: &Identity,
+) -> Result<(), Refusal> {
+    let wanted = &pod.addresses;
+    let is_there = |wanted: &IpAddr| have.contains(wanted);
+    let has_them = match pod.by_any {
+        true => wanted.iter().any(is_there),
+        false => !wanted.is_empty() && wanted.iter().all(is_there),
+    };
+    match has_them {
+        true => Ok(()),
+        false => Err(Refusal::Other(format!(
+            "{netns} does not have the addresses {}",
+            pod.list()
+        ))),
     }
 }

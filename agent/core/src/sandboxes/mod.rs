@@ -21,8 +21,9 @@ pub mod place;
 
 pub use cgroup::is_of_pod;
 
+use identity::{has_addresses, not_nested, owns};
 use nix::errno::Errno;
-use place::{Folder, FoundNetns, Identity, Processes, Scan, has_addresses, not_nested, owns};
+use place::{Folder, FoundNetns, Identity, Processes, Scan};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use std::net::IpAddr;

@@ -9,16 +9,19 @@
 //!
 //! If two namespaces meet these conditions, neither is accepted; nor is one if another one cannot be examined.
 
+mod scan;
+
+pub use scan::Scan;
+
 use super::cgroup;
-pub use super::identity::Identity;
-use caps::{CapSet, Capability};
+pub use super::identity::{Identity, Refusal};
+use super::identity::{not_nested, owns, unknown};
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag};
 use nix::sys::stat::{SFlag, fstatat};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs::{self, DirEntry, File};
 use std::io::{self, ErrorKind, Read};
-use std::net::IpAddr;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use weir_cni::files::exists;
@@ -49,28 +52,6 @@ fn has_ended(error: &io::Error) -> bool {
 const NAMESPACES: usize = 256;
 /// Maximum size in bytes read of `/proc/PID/cgroup` and `/proc/PID/stat`: a path has up to 4 KiB, in about ten hierarchies.
 const FILE: u64 = 128 << 10;
-
-/// Why a namespace is not accepted as that of a pod.
-#[derive(Debug)]
-pub enum Refusal {
-    /// It is not the pod's: a condition does not hold.
-    Other(String),
-    /// A condition could not be checked, so it may be the pod's.
-    Unknown(String),
-}
-
-impl From<Refusal> for String {
-    fn from(refusal: Refusal) -> Self {
-        match refusal {
-            Refusal::Other(why) | Refusal::Unknown(why) => why,
-        }
-    }
-}
-
-/// The refusal of a namespace that could not be examined.
-fn unknown(error: impl std::fmt::Display) -> Refusal {
-    Refusal::Unknown(error.to_string())
-}
 
 /// The processes of the node.
 #[derive(Debug, Clone)]
@@ -105,18 +86,6 @@ impl Folder {
 fn netns_id(mode: u32, dev: u64, ino: u64) -> Option<NetnsId> {
     let is_denied = SFlag::from_bits_truncate(mode) & SFlag::S_IFMT == SFlag::S_IFDIR;
     (!is_denied).then_some(NetnsId { dev, ino })
-}
-
-/// The network namespaces of processes, without the node's own.
-#[derive(Debug, Default)]
-pub struct Scan {
-    /// The oldest process by UID of the pod and namespace.
-    oldest: BTreeMap<(String, NetnsId), FoundNetns>,
-    /// All namespaces, whether of pods or not.
-    seen: BTreeSet<NetnsId>,
-    /// Number of processes whose namespace cannot be read for lack of permission, by the UID of the pod that their control
-    /// group names.
-    hidden: BTreeMap<Option<String>, usize>,
 }
 
 impl Processes {
@@ -377,140 +346,6 @@ pub(super) fn list(dir: &Path) -> Result<Vec<DirEntry>, String> {
     listed.map_err(|e| format!("cannot list {}: {e}", dir.display()))
 }
 
-impl Scan {
-    fn add(&mut self, place: FoundNetns, uid: Option<String>) {
-        self.seen.insert(place.id);
-        let Some(uid) = uid else {
-            return;
-        };
-        let known = self.oldest.entry((uid, place.id)).or_insert(place);
-        if place.started < known.started {
-            *known = place;
-        }
-    }
-
-    /// Returns the places of processes of this pod.
-    fn of(&self, pod: &Identity) -> impl Iterator<Item = FoundNetns> {
-        let all = self.oldest.iter();
-        all.filter(|((uid, _), _)| pod.is_called(uid))
-            .map(|(_, place)| *place)
-    }
-
-    /// Returns true if no process is in a control group of this pod, while processes of other pods are seen in theirs.
-    pub(super) fn has_none_of(&self, pod: &Identity) -> bool {
-        let is_its = |uid: &Option<String>| uid.as_ref().is_some_and(|u| pod.is_called(u));
-        let names_pods = !self.oldest.is_empty();
-        names_pods && self.of(pod).next().is_none() && !self.hidden.keys().any(is_its)
-    }
-
-    /// Explains why no namespace is the pod's. A missing capability is reported alone if it is the whole explanation: control
-    /// groups can be read without it, namespaces cannot.
-    fn missing(&self, pod: &Identity, other: Option<String>) -> String {
-        let may_be_of_pod = |uid: &Option<String>| uid.as_ref().is_none_or(|u| pod.is_called(u));
-        let hidden = self.hidden.iter().filter(|(uid, _)| may_be_of_pod(uid));
-        let (named, unnamed): (Vec<_>, Vec<_>) = hidden.partition(|(uid, _)| uid.is_some());
-        let pods_are_named = !self.oldest.is_empty() || self.hidden.keys().any(|uid| uid.is_some());
-        // If control groups name pods, a process in none of them belongs to no pod.
-        let unknown = if pods_are_named { 0 } else { sum(&unnamed) };
-        let of_pod = sum(&named);
-        if of_pod > 0 && other.is_none() {
-            return format!(
-                "the network namespace of this pod's processes may not be looked at: {}",
-                withheld()
-            );
-        }
-        let why = match other {
-            Some(first) => first,
-            None if !pods_are_named && !self.seen.is_empty() => {
-                "no process of this node is in a control group that names a pod; the kubelet makes them unless it \
-                 runs with cgroupsPerQOS: false"
-                    .to_owned()
-            }
-            None => format!(
-                "no process is in a control group of the UID {}",
-                pod.uids.join(" or ")
-            ),
-        };
-        let hidden = match of_pod + unknown {
-            0 => String::new(),
-            n => format!(
-                "; of {n} processes the namespace may not be looked at: {}",
-                withheld()
-            ),
-        };
-        format!(
-            "none of the {} network namespaces of pods has a process of this pod{}: {why}{hidden}",
-            self.seen.len(),
-            pod.and_addresses(" and has the addresses ")
-        )
-    }
-}
-
-fn sum(hidden: &[(&Option<String>, &usize)]) -> usize {
-    hidden.iter().map(|(_, count)| **count).sum()
-}
-
-/// Explains why the kernel denies access to the namespace of another user's process (`PTRACE_MODE_READ_FSCREDS`,
-/// `ptrace(2)`).
-fn withheld() -> &'static str {
-    match caps::has_cap(None, CapSet::Effective, Capability::CAP_SYS_PTRACE) {
-        Ok(false) => "this agent lacks CAP_SYS_PTRACE; add it to the container's capabilities",
-        _ => {
-            "this agent has CAP_SYS_PTRACE, so a security module (AppArmor, SELinux) refuses it; its audit log names \
-             the profile"
-        }
-    }
-}
-
-/// Refuses a namespace that was created inside the pod, by a process in a user namespace of its own.
-pub(super) fn not_nested(netns: &Netns, pod: &Identity) -> Result<(), Refusal> {
-    let depth = netns.user_namespace_depth().map_err(unknown)?;
-    match (depth, pod.own_users) {
-        (Some(0), _) | (Some(1), true) => Ok(()),
-        (Some(_), _) => Err(Refusal::Other(format!(
-            "{} belongs to a user namespace that was made inside of the pod",
-            netns.id()
-        ))),
-        (None, _) => Err(Refusal::Other(format!(
-            "{} belongs to a user namespace outside of this agent's",
-            netns.id()
-        ))),
-    }
-}
-
-/// Checks that the namespace has all addresses of the pod, or one of them if that is sufficient. Fails if the pod has no
-/// addresses.
-///
-/// # Errors
-/// It does not, or it cannot be read.
-pub fn owns(sandbox: &Sandbox, pod: &Identity) -> Result<(), Refusal> {
-    let have = sandbox
-        .visit(|visit| visit.addresses(&[]))
-        .map_err(unknown)?;
-    has_addresses(sandbox.netns().id(), &have, pod)
-}
-
-/// Like [`owns`], for a namespace whose addresses are known.
-pub(super) fn has_addresses(
-    netns: NetnsId,
-    have: &[IpAddr],
-    pod: &Identity,
-) -> Result<(), Refusal> {
-    let wanted = &pod.addresses;
-    let is_there = |wanted: &IpAddr| have.contains(wanted);
-    let has_them = match pod.by_any {
-        true => wanted.iter().any(is_there),
-        false => !wanted.is_empty() && wanted.iter().all(is_there),
-    };
-    match has_them {
-        true => Ok(()),
-        false => Err(Refusal::Other(format!(
-            "{netns} does not have the addresses {}",
-            pod.list()
-        ))),
-    }
-}
-
 /// Returns field 22 of `/proc/PID/stat`. Field 2, the program's name, may contain any character.
 fn start_time(stat: &str) -> Option<u64> {
     let (_, after) = stat.rsplit_once(')')?;
@@ -518,111 +353,4 @@ fn start_time(stat: &str) -> Option<u64> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::os::unix::fs::symlink;
-
-    /// A scan that leaves out a process would say that its pod does not run here, and what is of the pod would be removed.
-    #[test]
-    fn a_process_that_cannot_be_read_is_not_left_out() {
-        let dir = weir_testing::TempDir::new();
-        let add = |pid: u32| {
-            let at = dir.path().join(pid.to_string());
-            fs::create_dir_all(at.join("ns")).unwrap();
-            fs::write(at.join("ns/net"), "").unwrap();
-            let stat = format!("{pid} (x) S 1 2 3 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 {pid} 0 0");
-            fs::write(at.join("stat"), stat).unwrap();
-            fs::write(at.join("cgroup"), format!("0::/kubepods/pod{pid}/c\n")).unwrap();
-        };
-        add(1);
-        add(7);
-        // It has ended.
-        fs::create_dir(dir.path().join("9")).unwrap();
-        let processes = Processes {
-            root: dir.path().to_owned(),
-        };
-        let has_none_of = |uid: &str| {
-            let scan = processes.scan();
-            scan.map(|scan| scan.has_none_of(&Identity::called(uid)))
-        };
-        assert_eq!(has_none_of("7"), Ok(false));
-        assert_eq!(has_none_of("8"), Ok(true));
-        let names = processes.root_of_node().join("run/netns");
-        assert_eq!(processes.namespaces().unwrap().len(), 2, "none has a name");
-        fs::create_dir_all(&names).unwrap();
-        fs::write(names.join("a"), "").unwrap();
-        assert_eq!(processes.namespaces().unwrap().len(), 3);
-        symlink("b", names.join("b")).unwrap();
-        assert_eq!(processes.namespaces(), None);
-        fs::remove_file(names.join("b")).unwrap();
-        add(8);
-        fs::remove_file(dir.path().join("8/ns/net")).unwrap();
-        // What Linux 5.10 shows where access is denied.
-        symlink(".", dir.path().join("8/ns/net")).unwrap();
-        assert_eq!(has_none_of("8"), Ok(false));
-        assert_eq!(processes.namespaces(), None);
-        fs::remove_file(dir.path().join("8/ns/net")).unwrap();
-        symlink("net", dir.path().join("8/ns/net")).unwrap();
-        let why = has_none_of("8").unwrap_err();
-        assert!(why.contains("/8: "), "{why}");
-        assert_eq!(processes.namespaces(), None);
-    }
-
-    /// What cannot be examined may be the pod's, and then it is unknown which one is.
-    #[test]
-    fn one_namespace_is_not_taken_while_another_one_cannot_be_examined() {
-        let (first, second) = (
-            weir_testing::namespace_or_skip!(),
-            weir_testing::namespace_or_skip!(),
-        );
-        let dir = weir_testing::TempDir::new();
-        let of = |pid: u32| dir.path().join(pid.to_string());
-        let start = |pid: u32, netns: &Netns| {
-            fs::create_dir_all(of(pid).join("ns")).unwrap();
-            symlink(netns.path(), of(pid).join("ns/net")).unwrap();
-            let stat = format!("{pid} (x) S 1 2 3 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 {pid} 0 0");
-            fs::write(of(pid).join("stat"), stat).unwrap();
-            fs::write(of(pid).join("cgroup"), "0::/kubepods/podu/c\n").unwrap();
-        };
-        let own = Netns::current().unwrap();
-        start(1, &own);
-        start(7, &first);
-        start(8, &second);
-        let processes = Processes {
-            root: dir.path().to_owned(),
-        };
-        let scan = processes.scan().unwrap();
-        let find = || processes.find(&scan, &Identity::called("u"));
-        let both = find().unwrap_err();
-        assert!(both.contains("each have a process"), "{both}");
-        for file in ["cgroup", "stat", "ns/net"] {
-            let (it, kept) = (of(8).join(file), dir.path().join("kept"));
-            fs::rename(&it, &kept).unwrap();
-            symlink("loop", of(8).join("loop")).unwrap();
-            symlink(of(8).join("loop"), &it).unwrap();
-            let why = find().unwrap_err();
-            assert!(why.contains("cannot be examined"), "{file}: {why}");
-            fs::remove_file(of(8).join("loop")).unwrap();
-            fs::rename(&kept, &it).unwrap();
-        }
-        // It has ended.
-        fs::remove_dir_all(of(8)).unwrap();
-        assert_eq!(find().map(|place| place.pid), Ok(7));
-    }
-
-    #[test]
-    fn a_name_may_hold_anything() {
-        let rest = "S 1 2 3 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 4711 0 0";
-        for name in ["sleep", "a b", ") 1 (", "(("] {
-            assert_eq!(
-                start_time(&format!("7 ({name}) {rest}")),
-                Some(4711),
-                "{name}"
-            );
-        }
-        assert_eq!(start_time("7 (x) S 1"), None);
-        assert_eq!(start_time(""), None);
-        let own = std::fs::read_to_string("/proc/self/stat").unwrap();
-        assert!(start_time(&own).unwrap() > 0, "{own}");
-    }
-}
+mod tests;
