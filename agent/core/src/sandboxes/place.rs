@@ -7,7 +7,9 @@
 //! - it was not created inside the pod, in a user namespace of one of the pod's users; and
 //! - it has all addresses of the pod.
 //!
-//! If two namespaces meet these conditions, neither is accepted; nor is one if another one cannot be examined.
+//! If two namespaces meet these conditions, neither is accepted; nor is one if another one cannot be examined. A process to whose
+//! namespace access is denied is left out: without `CAP_SYS_PTRACE` the pause process of most pods is such a one. If the addresses
+//! of the pod are not known, it counts: a process of the pod can create further namespaces, and nothing else distinguishes them.
 
 mod scan;
 
@@ -19,6 +21,7 @@ use super::identity::{not_nested, owns, unknown};
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag};
 use nix::sys::stat::{SFlag, fstatat};
+use scan::withheld;
 use std::collections::BTreeSet;
 use std::fs::{self, DirEntry, File};
 use std::io::{self, ErrorKind, Read};
@@ -217,7 +220,8 @@ impl Processes {
     /// No namespace is certainly the pod's, or several are; the text names the condition that does not hold.
     pub fn find(&self, scan: &Scan, pod: &Identity) -> Result<FoundNetns, String> {
         let (mut found, mut other, mut looked_at) = (Vec::new(), None, 0);
-        let mut unexamined = None;
+        let is_hidden = pod.by_group && scan.hides(pod);
+        let mut unexamined = is_hidden.then(|| withheld().to_owned());
         for place in scan.of(pod) {
             let owned = self.open(&place, pod).and_then(|sandbox| {
                 looked_at += 1;

@@ -43,7 +43,7 @@ impl Scan {
     }
 
     /// Returns true if the namespace of a process of this pod cannot be read for lack of permission.
-    fn hides(&self, pod: &Identity) -> bool {
+    pub(super) fn hides(&self, pod: &Identity) -> bool {
         let mut uids = self.hidden.keys().flatten();
         uids.any(|uid| pod.is_called(uid))
     }
@@ -97,7 +97,7 @@ fn sum(hidden: &[(&Option<String>, &usize)]) -> usize {
 
 /// Explains why the kernel denies access to the namespace of another user's process (`PTRACE_MODE_READ_FSCREDS`,
 /// `ptrace(2)`).
-fn withheld() -> &'static str {
+pub(super) fn withheld() -> &'static str {
     match caps::has_cap(None, CapSet::Effective, Capability::CAP_SYS_PTRACE) {
         Ok(false) => "this agent lacks CAP_SYS_PTRACE; add it to the container's capabilities",
         _ => {

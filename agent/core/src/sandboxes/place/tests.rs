@@ -1,7 +1,9 @@
 //! A directory with the files of some processes stands for `/proc`.
 
 use super::*;
+use std::net::IpAddr;
 use std::os::unix::fs::symlink;
+use weir_netlink::route::Routing;
 use weir_testing::TempDir;
 
 /// The files of processes that a scan reads.
@@ -99,6 +101,37 @@ fn one_namespace_is_not_taken_while_another_one_cannot_be_examined() {
     // It has ended.
     fs::remove_dir_all(proc.of(8)).unwrap();
     assert_eq!(find().map(|place| place.pid), Ok(7));
+}
+
+/// The processes of the pod itself may be hidden, and a container that root runs inside of the pod visible.
+#[test]
+fn beside_a_hidden_process_of_the_pod_only_an_address_shows_which_namespace_is_its_own() {
+    let netns = weir_testing::namespace_or_skip!();
+    let (proc, own) = (Proc::new(), Netns::current().unwrap());
+    proc.add(1, "none", own.path());
+    proc.add(7, "u", netns.path());
+    proc.add(8, "other", DENIED);
+    let processes = proc.processes();
+    let find = |pod: &Identity| {
+        let scan = processes.scan().unwrap();
+        processes.find(&scan, pod).map(|place| place.pid)
+    };
+    let called = Identity::called("u");
+    assert_eq!(find(&called), Ok(7));
+    proc.add(9, "u", DENIED);
+    let why = find(&called).unwrap_err();
+    assert!(why.contains("cannot be examined"), "{why}");
+    let address = IpAddr::from([10, 0, 0, 1]);
+    let routing = Routing::open_in(&netns).unwrap();
+    assert!(routing.add_address(1, address.into()).unwrap());
+    let known = Identity {
+        by_group: false,
+        ..called
+    };
+    let known = known.with_addresses(vec![address]);
+    assert_eq!(find(&known), Ok(7));
+    let why = find(&known.with_any_addresses()).unwrap_err();
+    assert!(why.contains("cannot be examined"), "{why}");
 }
 
 #[test]
