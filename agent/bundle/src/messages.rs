@@ -141,6 +141,9 @@ pub(super) fn is_pod(text: &str) -> bool {
 mod tests {
     use super::*;
     use std::collections::BTreeSet;
+    use std::time::Duration;
+    use weir_core::journal::ambient::Event;
+    use weir_core::journal::pod::{Cause, Contention, Healed, PodRef, Repair, Writer};
 
     #[test]
     fn what_is_ours_stays_and_what_is_not_goes() {
@@ -174,6 +177,51 @@ mod tests {
         ] {
             assert_eq!(known(message), wanted, "{message}");
             assert_eq!(known(&known(message)), known(message), "twice: {message}");
+        }
+    }
+
+    #[test]
+    fn what_another_program_does_to_a_pod_stays() {
+        let pod = PodRef {
+            namespace: "shop".into(),
+            name: "web".into(),
+            uid: "S9".into(),
+            version: "7".into(),
+        };
+        let by = Writer {
+            pid: 4711,
+            name: "nft".to_owned(),
+        };
+        let said = |event: Event| weir_core::journal::Event::from(event).to_string();
+        for by in [Some(by.clone()), None] {
+            let contention = said(Event::Contention(Contention {
+                pod: pod.clone(),
+                times: 6,
+                pause: Duration::from_secs(30),
+                by,
+            }));
+            assert_eq!(known(&contention), contention);
+        }
+        let failed = "the repair failed: cannot read /proc/7/ns/net: Permission denied (os error 13); it is retried";
+        let later = "redirected by nft in net:[4026532947]: 27 changes, verified; it was changed while no agent watched it";
+        for (summary, failed) in [(failed, true), (later, false)] {
+            let healed = said(Event::Healed(Healed {
+                pod: pod.clone(),
+                repair: Repair {
+                    first: "weir would S9".to_owned(),
+                    differences: 2,
+                    cause: Cause::Missing,
+                    summary: summary.to_owned(),
+                },
+                by: Some(by.clone()),
+                failed,
+                notify: false,
+            }));
+            let wanted = format!(
+                "pod shop/web was not captured as it should be, changed by process 4711 (nft): weir would (left out) \
+                 ((left out) differences in all); {summary}"
+            );
+            assert_eq!(known(&healed), wanted);
         }
     }
 

@@ -419,7 +419,7 @@ fn repairs_that_another_program_reverts_are_put_off_and_told() {
     });
     // The kernel may report too late which process made the last change.
     agent.says("(nft)");
-    agent.says(" changes them again: the next repair is in 1s");
+    agent.says(" changes them again: the next repair is in 1 s; stop that program");
     agent.until("the event", || {
         !events(&server, "RedirectionContended").is_empty()
     });

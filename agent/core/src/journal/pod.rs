@@ -191,12 +191,12 @@ pub struct Contention {
 
 impl Contention {
     pub(super) fn about(&self, name: &'static str) -> About {
-        let (times, pause) = (self.times, self.pause);
+        let (times, pause) = (self.times, self.pause.as_secs());
         let by = self.by.as_ref().map(ToString::to_string);
         let by = by.unwrap_or_else(|| "another program".to_owned());
         let does = format!(
             "needed {times} repairs of its rules within a minute, and {by} changes them again: the next repair is in \
-             {pause:?}; stop that program"
+             {pause} s; stop that program"
         );
         About::of_pod(Error, name, &self.pod, does, Some("RedirectionContended"))
     }
