@@ -4,7 +4,7 @@ use crate::hook::{Detached, Hook};
 use crate::inpod::Role;
 use crate::words::{self, Words};
 use std::fmt;
-use weir_netlink::route::{PolicyRule, Route};
+use weir_netlink::route::{AddressFamily, PolicyRule, Route};
 
 /// One change of the namespace.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,11 +36,19 @@ pub enum Change {
 }
 
 impl Change {
-    /// Returns true if a program does not capture any more, or another one comes first. False for what a new version or setting
-    /// changes.
+    /// Returns true if, in a namespace with pins, another program has detached or replaced a program, put one before it, or deleted
+    /// routing that every setting needs. False for what a new version, a new setting or another interface changes.
     #[must_use]
-    pub fn is_loss(&self) -> bool {
-        matches!(self, Self::Attach(_) | Self::MoveFirst(..))
+    pub fn is_loss(changes: &[Self]) -> bool {
+        let is_loss = |change: &Self| match change {
+            Self::Attach(a) | Self::Replace(a) => a.is_lost,
+            Self::MoveFirst(..) => true,
+            Self::AddRoute(route) => route.family() == AddressFamily::V4,
+            Self::AddRule(rule) => rule.family == AddressFamily::V4,
+            _ => false,
+        };
+        // A version with another layout may have had other programs, and other routing.
+        !changes.contains(&Self::RemoveOtherLayout) && changes.iter().any(is_loss)
     }
 }
 
@@ -54,6 +62,8 @@ pub struct Attachment {
     pub role: Role,
     /// Its name in the kernel.
     pub program: String,
+    /// Another program has detached or replaced it.
+    pub(crate) is_lost: bool,
 }
 
 impl fmt::Display for Change {

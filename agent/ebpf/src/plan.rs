@@ -4,7 +4,7 @@ use crate::change::{Attachment, Change};
 use crate::events;
 use crate::hook::{Detached, Direction, Held, Hook};
 use crate::inpod::{Role, Traits};
-use crate::load::{Tag, program_name};
+use crate::load::{Tag, has_digest, program_name};
 use crate::switches::{Routes, Switch, routing};
 use std::collections::BTreeMap;
 use weir_ambient::Redirect;
@@ -175,6 +175,7 @@ impl Desired {
                 hook: (interface.index, direction),
                 role,
                 program: self.names.get(&role).cloned().unwrap_or_default(),
+                is_lost: false,
             });
         };
         let (lo, others): (Vec<_>, Vec<_>) =
@@ -268,8 +269,15 @@ pub(crate) fn plan(desired: &Desired, observed: &Observed) -> Result<Vec<Change>
             }) => {
                 changes.push(Change::MoveFirst(a.clone(), other.clone()));
             }
-            Some(held) if held.is_attached => changes.push(Change::Replace(a.clone())),
-            _ => changes.push(Change::Attach(a.clone())),
+            Some(held) if held.is_attached => changes.push(Change::Replace(Attachment {
+                is_lost: !has_digest(&held.program)
+                    || (held.program == a.program && genuine.is_some_and(|g| g.tag != held.tag)),
+                ..a.clone()
+            })),
+            _ => changes.push(Change::Attach(Attachment {
+                is_lost: was_attached(observed, a),
+                ..a.clone()
+            })),
         }
     }
     let is_wanted = |hook: &Hook| attachments.iter().any(|a| a.hook == *hook);
@@ -279,6 +287,20 @@ pub(crate) fn plan(desired: &Desired, observed: &Observed) -> Result<Vec<Change>
         changes.push(Change::RemoveOtherLayout);
     }
     Ok(changes)
+}
+
+/// True if the program was attached before: at its hook, or at that of an interface that is gone since. False for what another setting
+/// or another interface adds.
+fn was_attached(observed: &Observed, a: &Attachment) -> bool {
+    let held = &observed.held;
+    let is_alone = match a.role {
+        // No setting leaves it out.
+        Role::Loopback => observed.has_before,
+        Role::Egress => held.contains_key(&(a.hook.0, Direction::Ingress)),
+        Role::Ingress | Role::Guest => false,
+    };
+    let was_moved = |held: &Held| !held.is_attached && Role::of_name(&held.program) == Some(a.role);
+    held.contains_key(&a.hook) || is_alone || held.values().any(was_moved)
 }
 
 /// Returns the change that detaches one program.

@@ -1,4 +1,4 @@
-//! Namespaces without IPv6.
+//! Namespaces without IPv6, and changes while nobody watches.
 
 use super::*;
 use crate::node::{Node, Proxy, Wanted};
@@ -120,4 +120,84 @@ fn a_proxy_with_addresses_of_ipv4_alone_may_disable_ipv6() {
     assert!(node.compare(&v4).unwrap().is_empty());
     node.remove(std::slice::from_ref(&netns)).unwrap();
     assert_eq!(counts_of_ipv6(&netns), (0, 0));
+}
+
+/// A program that accepts every packet: `r0 = 0; exit`.
+fn passes() -> weir_bpf::Program {
+    let code = [[0xb7, 0, 0, 0, 0, 0, 0, 0], [0x95, 0, 0, 0, 0, 0, 0, 0]];
+    weir_bpf::Program::load(weir_bpf::BPF_PROG_TYPE_SCHED_CLS, 0, &code, c"GPL").unwrap()
+}
+
+/// An agent that starts reports what another program has changed, and not what it changes itself.
+#[test]
+fn a_loss_is_what_no_version_setting_or_interface_explains() {
+    let Some((netns, host, mounted)) = scene() else {
+        return;
+    };
+    let redirect = |ingress_mode| {
+        let overrides = PodOverrides {
+            ingress_mode,
+            ..PodOverrides::default()
+        };
+        Redirect::new(Config::default(), &overrides).unwrap()
+    };
+    let (wanted, bypassing) = (redirect(false), redirect(true));
+    let bpffs = Bpffs::at(mounted.path()).unwrap();
+    let pod = Pod::of(&netns, &bpffs).unwrap();
+    let routing = Routing::open_in(&netns).unwrap();
+    let index = |name: &str| routing.link(name).unwrap().index;
+    // Plans, and applies.
+    let lost = |what: &str| {
+        let changes = pod.plan(&wanted).unwrap();
+        assert!(!changes.is_empty(), "{what}");
+        assert_eq!(pod.apply(&wanted).unwrap(), changes, "{what}");
+        Change::is_loss(&changes)
+    };
+    pod.apply(&bypassing).unwrap();
+    assert!(!lost("inbound traffic is captured, too"));
+    routing.add_veth("net1", "v3", &host).unwrap();
+    assert!(!lost("another interface"));
+    let folder = bpffs.folder(&netns);
+    let weir = mounted.path().join("weir");
+    let older = weir.join("v1");
+    std::fs::create_dir(&older).unwrap();
+    let name = netns.id().ino.to_string();
+    std::fs::rename(&folder, older.join(&name)).unwrap();
+    assert!(!lost("another layout"));
+    let link = |name: &str, direction: &str| {
+        let path = folder.join(format!("{direction}_{}", index(name)));
+        match weir_bpf::open_pin(&path).unwrap() {
+            weir_bpf::Pinned::Link(link) => (link, path),
+            other => panic!("{other:?}"),
+        }
+    };
+    for (name, direction) in [("eth0", "egress"), ("net1", "ingress"), ("lo", "ingress")] {
+        link(name, direction).0.detach().unwrap();
+        assert!(lost("a detached program"), "{name} {direction}");
+        link(name, direction).0.replace(&passes(), None).unwrap();
+        assert!(lost("a replaced program"), "{name} {direction}");
+    }
+    for (name, direction) in [("eth0", "egress"), ("lo", "ingress")] {
+        std::fs::remove_file(link(name, direction).1).unwrap();
+        assert!(lost("a removed pin"), "{name} {direction}");
+    }
+    let (egress, first) = (weir_bpf::BPF_TCX_EGRESS, weir_bpf::Anchor::First);
+    let attach = || weir_bpf::Link::to_interface(&passes(), index("eth0"), egress, first);
+    let foreign = netns.run(attach).unwrap().unwrap();
+    assert!(lost("a program that comes first"));
+    drop(foreign);
+    routing.delete_link(index("net1")).unwrap();
+    routing.add_veth("net2", "v4", &host).unwrap();
+    assert!(lost("an interface that was made anew"));
+    let (route, rule) = switches::routing(AddressFamily::V4);
+    assert!(routing.del_rule(&rule).unwrap());
+    assert!(lost("a deleted policy rule"));
+    assert!(routing.del_route(&route).unwrap());
+    assert!(lost("a deleted route"));
+    assert_eq!(pod.verify(&wanted).unwrap(), []);
+    let changes = pod.plan(&bypassing).unwrap();
+    assert!(
+        !changes.is_empty() && !Change::is_loss(&changes),
+        "a setting"
+    );
 }

@@ -172,7 +172,7 @@ impl ByPrograms {
         )?;
         let changes = done.observed.changes;
         // While no agent ran nobody watched the programs of a pod that an earlier one captured.
-        let was_lost = was_present && changes.iter().any(Change::is_loss);
+        let was_lost = was_present && Change::is_loss(&changes);
         let is_known = is_known || was_lost;
         let drift = |summary: &str| Repair {
             first: changes
