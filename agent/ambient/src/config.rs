@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
-use weir_cni::config::{InputError, InterfaceName, MAX_RULES, text};
+use weir_cni::config::{InputError, InterfaceName, text};
 
 /// Annotation that disables the capture of inbound traffic.
 const BYPASS_INBOUND: &str = "ambient.istio.io/bypass-inbound-capture";
@@ -12,8 +12,8 @@ const DNS: &str = "ambient.istio.io/dns-capture";
 /// Annotation that lists interfaces of virtual machines.
 const REROUTE: &str = "istio.io/reroute-virtual-interfaces";
 
-/// Maximum number of those; each makes two rules.
-const MOST_INTERFACES: usize = MAX_RULES / 2;
+/// Maximum number of those: each makes two rules, and the others of a table are few.
+const MOST_INTERFACES: usize = 2000;
 
 /// Settings that all pods of a node share.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -141,6 +141,10 @@ impl PodOverrides {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Redirect;
+    use weir_cni::compile::{Compiled, Engine, Rules};
+    use weir_cni::config::MAX_RULES;
+    use weir_cni::redirection::Desired;
 
     fn annotated(pairs: &[(&str, &str)]) -> PodOverrides {
         let own = |(k, v): &(&str, &str)| ((*k).to_owned(), (*v).to_owned());
@@ -175,11 +179,33 @@ mod tests {
     #[test]
     fn names_of_interfaces_are_checked() {
         let many = |n: usize| vec!["vm0"; n].join(",");
-        assert!(annotated(&[(REROUTE, &many(2048))]).interfaces().is_ok());
-        let error = annotated(&[(REROUTE, &many(2049))]).interfaces();
+        let most = annotated(&[(REROUTE, &many(2000)), (DNS, "true")]);
+        let config = Config {
+            enable_ipv6: true,
+            ..Config::default()
+        };
+        let redirect = Redirect::new(config, &most).unwrap();
+        let rules = |compiled: Compiled| match compiled.rules {
+            Rules::Nft(rules) => {
+                let chains = rules.tables.iter().flat_map(|table| &table.chains);
+                chains.map(|chain| chain.rules.len()).sum::<usize>()
+            }
+            // Of one family.
+            Rules::Xtables(rules) => {
+                let chains = rules.tables.iter().flat_map(|table| &table.chains);
+                chains.map(|chain| chain.rules.len()).sum::<usize>() / 2
+            }
+        };
+        for engine in [Engine::Nft, Engine::Xtables] {
+            for compiled in [redirect.compile(engine), redirect.compile_chosen(engine)] {
+                let rules = rules(compiled);
+                assert!((4000..=MAX_RULES).contains(&rules), "{engine}: {rules}");
+            }
+        }
+        let error = annotated(&[(REROUTE, &many(2001))]).interfaces();
         let error = error.unwrap_err().to_string();
         assert!(
-            error.contains("its 2049 elements") && error.contains("at most 2048"),
+            error.contains("its 2001 elements") && error.contains("at most 2000"),
             "{error}"
         );
         for name in ["a/b", "sixteen-bytes-16", "a b"] {
