@@ -321,7 +321,8 @@ impl Memory {
         let is_said = !sandbox.netns.as_os_str().is_empty();
         (self.by_plugin, self.netns) = (Some(by_plugin), is_said.then_some(sandbox.netns));
         (self.captured, self.taken, self.annotate) = (None, None, None);
-        self.waits = false;
+        // The annotation is that of the previous sandbox.
+        (self.waits, self.is_known) = (false, false);
         (self.overrides, self.proved, self.verified_at) = (None, None, None);
         self.heals.begin_anew();
     }

@@ -343,6 +343,8 @@ fn histories_that_went_wrong_come_to_rest() {
         vec![Namespace(true), Birth(2), Work(2), fails('r'), Publish(2), Sandbox(2, false), Restart, Work(1)],
         // Its rules were removed by this agent, and the annotation of an earlier one is still seen.
         vec![Namespace(true), Birth(0), Birth(2), Work(4), Ends(0), Namespace(false), Publish(2), Restart, Begin, Work(1), Birth(0), fails('r'), Namespace(true), Work(1)],
+        // The annotation is of the sandbox before, and the new one has never had rules.
+        vec![Namespace(true), Birth(0), Work(4), Connect, Work(4), Publish(0), Restart, Work(4), Sandbox(0, false), fails('r'), Work(2), OptOut(0, true), Work(1), OptOut(0, false), Work(1)],
     ];
     for steps in all {
         assert_eq!(comes_to_rest(&steps), Ok(()), "{steps:?}");
