@@ -17,7 +17,7 @@ use weir_core::journal::pod::Writer;
 use weir_core::pods::{NamespaceView, PodView};
 use weir_core::sandboxes::place::Identity;
 use weir_drift::heals::Heals;
-use weir_live::Answer;
+use weir_live::Proof;
 use weir_netlink::NetnsId;
 
 /// The state of one pod, keyed by its UID, until nothing of the pod is left.
@@ -73,7 +73,7 @@ pub(super) struct Memory {
     pub(super) why: Option<String>,
     pub(super) verified_at: Option<SystemTime>,
     /// The result of the connection test after its rules were last written: whether connections reached the proxy.
-    pub(super) proved: Option<Answer>,
+    pub(super) proved: Option<Proof>,
     /// Set if its rules were changed, with the writer if it is known.
     pub(super) drifted: Option<Option<Writer>>,
     /// The writer that changed them before the running job started; later changes are left to the next job.
@@ -346,7 +346,7 @@ impl Memory {
             since: self.since,
             engine: self.captured.as_ref().and_then(|c| c.engine),
             verified_at: self.verified_at,
-            proved: self.proved,
+            proved: self.proved.as_ref().map(Proof::answer),
             why: why.as_deref().map(|why| cut(why).into()),
         })
     }

@@ -26,6 +26,7 @@ use weir_core::pods::{NamespaceView, PodView, Pods, Writer};
 use weir_core::sandboxes::Sandboxes;
 use weir_core::settings::resolve;
 use weir_drift::{Drift, Drifted};
+use weir_live::Proof;
 use weir_netlink::Netns;
 use weir_reconcile::{Job, Next, Queue, Reconciler, Uid};
 
@@ -66,6 +67,9 @@ struct World {
     is_slow: bool,
     /// The keeper said that all pods are captured.
     all_captured: bool,
+    /// The result of a connection test, and how many were made.
+    proof: Option<Proof>,
+    proofs: usize,
     wrong: Option<String>,
 }
 

@@ -25,7 +25,7 @@ pub(super) struct Enrolment {
     pub(super) addresses: Vec<IpAddr>,
     pub(super) probed: Vec<IpAddr>,
     pub(super) probes_pass: bool,
-    /// The connection test was made already.
+    /// The connection test was made already, and did not fail as a whole.
     pub(super) proved: bool,
     pub(super) since: Instant,
 }

@@ -14,6 +14,7 @@ use std::time::{Duration, SystemTime};
 use weir_ambient::PodOverrides;
 use weir_core::journal::ambient::{Event, State};
 use weir_core::journal::pod::{Contention, Healed, Writer};
+use weir_live::Proof;
 use weir_reconcile::{Job, Next, Start, Uid};
 
 /// Maximum delay before a pod is offered to the proxy again; as long as ztunnel waits for the agent.
@@ -93,7 +94,11 @@ impl Keeper {
         let was_captured = memory.was_captured().then_some(at);
         let (taken, waits) = (memory.taken, memory.waits);
         let (addresses, probed) = (memory.addresses(), memory.probed.clone());
-        let (probes_pass, proved) = (memory.probes_pass, memory.proved.is_some());
+        let is_proof = |proof: &Proof| proof.failure.is_none();
+        let (probes_pass, proved) = (
+            memory.probes_pass,
+            memory.proved.as_ref().is_some_and(is_proof),
+        );
         memory.in_flight = Some(addresses.clone());
         memory.writer = memory.drifted.take().flatten().or(memory.writer.take());
         let (hands, roster) = (self.hands.clone(), self.roster.clone());
@@ -272,9 +277,12 @@ impl Keeper {
     fn outcome(&self, memory: &mut Memory, enrolled: &Enrolled, by: Option<Writer>) {
         let pod = memory.reference();
         if let Some(proof) = &enrolled.proof {
-            memory.proved = Some(proof.answer());
-            let (pod, proof) = (pod.clone(), proof.clone());
-            self.journal.record(Event::Proved { pod, proof });
+            let before = memory.proved.replace(proof.clone());
+            // A proof that failed as a whole is tried again at each look.
+            if proof.failure.is_none() || before.as_ref() != Some(proof) {
+                let (pod, proof) = (pod.clone(), proof.clone());
+                self.journal.record(Event::Proved { pod, proof });
+            }
         }
         if enrolled.proof.is_none() && !matches!(enrolled.outcome, Outcome::Same) {
             // The result for the previous rules does not apply to the new ones.

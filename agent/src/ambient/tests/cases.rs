@@ -14,7 +14,8 @@ use weir_ambient::PodOverrides;
 use weir_cni::plugin::Phase;
 use weir_core::journal::ambient::State;
 use weir_core::pods::PodView;
-use weir_live::Answer;
+use weir_live::{Answer, Proof};
+use weir_netlink::NetnsId;
 use weir_reconcile::{Job, Next, Reconciler, Uid};
 
 /// The plainest history, so that the others are known to lead somewhere.
@@ -659,16 +660,66 @@ fn a_reused_address_stays_that_of_the_pod_that_has_it() {
 fn a_proof_is_of_the_rules_of_now() {
     let _ = weir_testing::namespace_or_skip!();
     let (mut scene, uid) = Scene::enrolled();
-    scene.memory(&uid).proved = Some(Answer::Yes);
+    let proof = Proof::failed(NetnsId { dev: 4, ino: 1 }, "none");
+    scene.memory(&uid).proved = Some(proof.clone());
     scene.flush(1);
     scene.work(10);
     assert_eq!(scene.memory(&uid).state, Some(State::Enrolled));
     assert_eq!(scene.memory(&uid).proved, None, "after a repair");
-    scene.memory(&uid).proved = Some(Answer::Yes);
+    scene.memory(&uid).proved = Some(proof);
     scene.sandbox(1, false);
     let _job = scene.begin();
     assert_eq!(scene.memory(&uid).proved, None, "of a new sandbox");
     assert_eq!(scene.memory(&uid).verified_at, None);
+}
+
+/// It is made again at each look, and told of once.
+#[test]
+fn a_proof_that_failed_is_made_again() {
+    let (sender, told) = std::sync::mpsc::channel();
+    let mut scene = Scene::new();
+    scene.agent.keeper.journal.add(Healings(sender));
+    let netns = NetnsId { dev: 4, ino: 1 };
+    let mut look = |proof: Proof| {
+        scene.shared.world().proof = Some(proof);
+        if scene.uid(1).is_none() {
+            scene.namespace("ambient");
+            scene.birth(1);
+            scene.rest();
+        }
+        scene.step(&Step::Round);
+        scene.work(10);
+        let uid = scene.uid(1).unwrap();
+        let member = scene.memory(&uid).member().unwrap();
+        let events: Vec<String> = told.try_iter().collect();
+        let made = std::mem::take(&mut scene.shared.world().proofs);
+        (made > 0, events, member.proved)
+    };
+    let unknown = Some(Answer::Unknown);
+    let of = |why: &str| vec![format!("proved: {why}")];
+    let failed = |why: &str| Proof::failed(netns, why);
+    assert_eq!(look(failed("busy")), (true, of("busy"), unknown));
+    assert_eq!(look(failed("busy")), (true, vec![], unknown));
+    assert_eq!(look(failed("full")), (true, of("full"), unknown));
+    let made = Proof {
+        failure: None,
+        ..failed("")
+    };
+    let none = of("no connection could be made");
+    assert_eq!(look(made.clone()), (true, none, unknown));
+    assert_eq!(look(made), (false, vec![], unknown));
+}
+
+struct Healings(std::sync::mpsc::Sender<String>);
+
+impl weir_core::journal::Sink for Healings {
+    fn record(&self, _: std::time::SystemTime, event: &weir_core::journal::Event) {
+        use weir_core::journal::ambient::Event::Proved;
+        if let weir_core::journal::Event::Ambient(Proved { proof, .. }) = event {
+            let reason = proof.reason().unwrap_or_default();
+            let _ = self.0.send(format!("proved: {reason}"));
+        }
+    }
 }
 
 /// The plugin handed it over, and once its namespace was not found: it is captured all the same.

@@ -11,6 +11,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weir_core::journal::pod::{Cause, Repair};
+use weir_live::Proof;
 use weir_netlink::NetnsId;
 
 fn missing() -> Repair {
@@ -81,6 +82,12 @@ impl Rules for Shared {
             (false, true) => Outcome::Healed(missing()),
         };
         Ok((captured, outcome))
+    }
+
+    fn prove(&self, _: &Captured) -> Option<Proof> {
+        let mut world = self.world();
+        world.proofs += usize::from(world.proof.is_some());
+        world.proof.clone()
     }
 
     fn release(&self, asked: &Asked, _: Option<&Captured>) -> Result<(), NotReleased> {
