@@ -241,6 +241,12 @@ pub(super) fn remove_all(
     programs.and(rules).map(drop)
 }
 
+/// True if an agent with `WEIR_AMBIENT_ENGINE=ebpf`, or `weir apply`, pinned programs of the namespace.
+pub(super) fn has_pins(held: &Held, root: &Path) -> bool {
+    let found = if_pinned(&held.sandbox, root, |pod| pod.has_pins());
+    matches!(found, Ok(Some(Ok(true))))
+}
+
 /// Detaches the programs of an agent with `WEIR_AMBIENT_ENGINE=ebpf`, or of `weir apply`; called after netfilter rules capture.
 ///
 /// # Errors

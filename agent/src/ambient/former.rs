@@ -5,7 +5,7 @@
 
 use super::settings::bpffs_of;
 use super::start::Removed;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use weir_ambient::eni::{self, BranchEnis};
@@ -65,16 +65,10 @@ impl Former {
     /// The state cannot be read.
     pub(crate) fn left(&self) -> Result<Vec<&'static str>> {
         self.at_host(|host| {
-            let has_programs = match Bpffs::if_mounted(&self.bpffs)? {
-                Some(bpffs) => Node::of(host, &bpffs).is_present([])?,
-                None => false,
-            };
+            let (has_rules, has_programs) = captures(host, &self.bpffs)?;
             let enis = eni::made_here(&Routing::open()?)?;
             let found = [
-                (
-                    weir_node_ambient::is_present(host)?,
-                    "rules and routing of redirection at the node",
-                ),
+                (has_rules, "rules and routing of redirection at the node"),
                 (has_programs, "programs of redirection at the node"),
                 (host::is_present()?, "rules for probes of ambient mode"),
                 (!enis.is_empty(), "policy rules for branch ENIs"),
@@ -101,6 +95,24 @@ impl Former {
         });
         told(removed.map_err(|e| e.to_string())?)
     }
+}
+
+/// Returns whether rules, and whether programs redirect at the node.
+fn captures(host: &Netns, bpffs: &Path) -> Result<(bool, bool)> {
+    let has_programs = match Bpffs::if_mounted(bpffs)? {
+        Some(bpffs) => Node::of(host, &bpffs).is_present([])?,
+        None => false,
+    };
+    Ok((weir_node_ambient::is_present(host)?, has_programs))
+}
+
+/// True if something redirects at the node; without a path, that of this process.
+///
+/// # Errors
+/// The state cannot be read.
+pub(super) fn is_at_node(host: Option<&Path>, bpffs: &Path) -> Result<bool> {
+    let host = host.map_or_else(Netns::current, Netns::open)?;
+    captures(&host, bpffs).map(|found| found != (false, false))
 }
 
 fn enis() -> Result<Vec<String>> {

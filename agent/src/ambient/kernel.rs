@@ -5,7 +5,7 @@ use super::hands::{Asked, Captured, NotCaptured, NotReleased, Outcome, Rules};
 use crate::dataplane::ambient::Ambient;
 use crate::dataplane::{Converged, Hindrance, Spent, converge, repair, still_holds};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Instant;
 use weir_cni::compile::Engine;
 use weir_cni::plugin::Phase;
@@ -26,6 +26,8 @@ pub(super) struct Kernel {
     pub(super) live_proof: bool,
     /// The bpf file system where an agent with another setting pinned programs.
     pub(super) bpffs: PathBuf,
+    /// An agent with another setting captured at the node when this one began; read before the first write.
+    pub(super) at_node: LazyLock<bool, Box<dyn FnOnce() -> bool + Send>>,
 }
 
 /// Watches the visited network namespace of the pod for changes. If that fails, returns the reason.
@@ -166,9 +168,12 @@ impl Kernel {
         let watch = |visit: &Visit<'_>| blind = unwatched(&self.drift, uid.as_ref(), visit);
         let tables = uid.as_ref().and_then(|uid| self.drift.tables(uid, held));
         let is_still_its = || self.sandboxes.check(held, &asked.identity);
-        // While no agent ran nobody watched the rules of a pod that an earlier one captured.
+        // While no agent ran nobody watched the rules of a pod that an earlier one captured by rules.
         let plane = Ambient {
-            unwatched: asked.identity.was_found() && !is_known,
+            unwatched: asked.identity.was_found()
+                && !is_known
+                && !ebpf::has_pins(held, &self.bpffs)
+                && !*self.at_node,
             ..self.plane.clone()
         };
         let Converged {
@@ -211,8 +216,7 @@ impl Kernel {
                 Ok((captured, outcome))
             }
             Some(applied) => {
-                let was_lost = observed.lost && detached.is_empty();
-                let is_drift = is_known || was_lost;
+                let is_drift = is_known || observed.lost;
                 let applied = applied.map_err(|why| NotCaptured {
                     drift: observed.drift().filter(|_| is_drift).map(Box::new),
                     ..why.into()
@@ -222,9 +226,7 @@ impl Kernel {
                 }
                 let changes = observed.changes.as_ref().unwrap_or(&applied.changes);
                 let summary = applied.summary;
-                // Rules of Istio's agent that were replaced.
-                let replaced = observed.changes.is_none() && Cause::of(changes) != Cause::Missing;
-                let outcome = match (is_known, was_lost && !replaced) {
+                let outcome = match (is_known, observed.lost) {
                     (true, _) => Outcome::Healed(repair(changes, summary)),
                     (false, true) => {
                         let summary =
@@ -246,62 +248,131 @@ mod tests {
     use super::*;
     use crate::ambient::by_plugin::ByPlugin;
     use std::net::IpAddr;
+    use std::time::Duration;
     use weir_ambient::{Config, PodOverrides};
     use weir_core::pods::PodView;
     use weir_core::sandboxes::place::Identity;
+    use weir_ebpf::{Bpffs, Pod};
+    use weir_netlink::Netns;
     use weir_netlink::route::{LOOPBACK_IFINDEX, Routing};
+    use weir_testing::tool::output;
+    use weir_testing::BpfFs;
+
+    /// A pod with a stand-in for its namespace.
+    struct Scene {
+        netns: Netns,
+        kernel: Kernel,
+        asked: Asked,
+    }
+
+    impl Scene {
+        fn new(uid: &str, at_node: bool, bpffs: PathBuf) -> Option<Self> {
+            let netns = weir_testing::namespace()?;
+            let routing = Routing::open_in(&netns).unwrap();
+            let address = IpAddr::from([10, 0, 0, 1]);
+            routing.set_up(LOOPBACK_IFINDEX).unwrap();
+            let add = routing.add_address(LOOPBACK_IFINDEX, address.into());
+            assert!(add.unwrap());
+            let kernel = Kernel {
+                plane: Ambient {
+                    config: Config::default(),
+                    native_nftables: true,
+                    unwatched: false,
+                },
+                sandboxes: Sandboxes::of_node(),
+                drift: Drift::new(Arc::new(|_, _| {})).0,
+                live_proof: false,
+                bpffs,
+                at_node: LazyLock::new(Box::new(move || at_node)),
+            };
+            let path = netns.path();
+            kernel.sandboxes.announce_path(uid, &path).unwrap();
+            let uids = serde_json::json!({"uids": [uid]});
+            let identity: Identity = serde_json::from_value(uids).unwrap();
+            let by_plugin = ByPlugin::new(vec![address], Vec::new(), &PodView::default());
+            let asked = Asked {
+                identity: identity.with_addresses(vec![address]),
+                overrides: PodOverrides::default(),
+                by_plugin: Some(by_plugin),
+            };
+            Some(Self {
+                netns,
+                kernel,
+                asked,
+            })
+        }
+
+        /// As asked for after it was captured.
+        fn asked_again(&self) -> Asked {
+            let identity = self.asked.identity.clone().with_any_of_addresses();
+            Asked {
+                identity,
+                ..self.asked.clone()
+            }
+        }
+
+        fn capture(
+            &self,
+            asked: &Asked,
+            before: Option<&Captured>,
+        ) -> Result<(Captured, Outcome, Duration), NotCaptured> {
+            let (now, mut spent) = (Instant::now(), Spent::default());
+            let done = self.kernel.capture(asked, before, now, &mut spent);
+            done.map(|(captured, outcome)| (captured, outcome, spent.of(Phase::Verify)))
+        }
+
+        fn run(&self, command: &str) {
+            assert_eq!(output(&self.netns, command), "");
+        }
+    }
 
     /// Each enrolment is followed by a look, because weir's own commit is reported like that of any other program.
     #[test]
     fn rules_that_were_just_verified_are_not_compared_again() {
-        let netns = weir_testing::namespace_or_skip!();
-        let routing = Routing::open_in(&netns).unwrap();
-        let address = IpAddr::from([10, 0, 0, 1]);
-        routing.set_up(LOOPBACK_IFINDEX).unwrap();
-        assert!(
-            routing
-                .add_address(LOOPBACK_IFINDEX, address.into())
-                .unwrap()
-        );
-        let kernel = Kernel {
-            plane: Ambient {
-                config: Config::default(),
-                native_nftables: true,
-                unwatched: false,
-            },
-            sandboxes: Sandboxes::of_node(),
-            drift: Drift::new(Arc::new(|_, _| {})).0,
-            live_proof: false,
-            bpffs: PathBuf::new(),
+        let Some(scene) = Scene::new("uid-twice", false, PathBuf::new()) else {
+            return;
         };
-        kernel
-            .sandboxes
-            .announce_path("uid-twice", &netns.path())
-            .unwrap();
-        let uids = serde_json::json!({"uids": ["uid-twice"]});
-        let identity: Identity = serde_json::from_value(uids).unwrap();
-        let asked = Asked {
-            identity: identity.with_addresses(vec![address]),
-            overrides: PodOverrides::default(),
-            by_plugin: Some(ByPlugin::new(
-                vec![address],
-                Vec::new(),
-                &PodView::default(),
-            )),
-        };
-        let capture = |asked: &Asked, before| {
-            let (now, mut spent) = (Instant::now(), Spent::default());
-            let (captured, outcome) = kernel.capture(asked, before, now, &mut spent).unwrap();
-            (captured, outcome, spent.of(Phase::Verify))
-        };
-        let (first, outcome, _) = capture(&asked, None);
+        let (first, outcome, _) = scene.capture(&scene.asked, None).unwrap();
         assert!(matches!(outcome, Outcome::Made { .. }), "{outcome:?}");
-        let next = Asked {
-            identity: asked.identity.clone().with_any_of_addresses(),
-            ..asked
-        };
-        let (second, outcome, compared) = capture(&next, Some(&first));
+        let next = scene.capture(&scene.asked_again(), Some(&first));
+        let (second, outcome, compared) = next.unwrap();
         assert!(matches!(outcome, Outcome::Same), "{outcome:?}");
         assert_eq!((second.compared, compared.as_nanos()), (first.compared, 0));
+    }
+
+    /// It had no rules before, or had programs.
+    #[test]
+    fn what_was_captured_in_another_way_is_not_lost() {
+        for at_node in [false, true] {
+            let scene = Scene::new("uid-node", at_node, PathBuf::new());
+            let Some(scene) = scene else { return };
+            // As the node's agent removed rules there.
+            scene.run("nft add table t");
+            let (_, outcome, _) = scene.capture(&scene.asked_again(), None).unwrap();
+            let is_made = matches!(outcome, Outcome::Made { .. });
+            assert_eq!(is_made, at_node, "{outcome:?}");
+        }
+        let Some(mounted) = BpfFs::mount() else {
+            return;
+        };
+        if weir_bpf::attached(1, weir_bpf::BPF_TCX_INGRESS).is_err() {
+            return println!("skipped: this kernel has no tcx links");
+        }
+        for by_programs in [false, true] {
+            let scene = Scene::new("uid-pins", false, mounted.path().into());
+            let Some(scene) = scene else { return };
+            scene.run("nft add table t");
+            if by_programs {
+                let bpffs = Bpffs::at(mounted.path()).unwrap();
+                let redirect = scene.kernel.plane.redirect(&scene.asked.overrides);
+                let pod = Pod::of(&scene.netns, &bpffs).unwrap();
+                pod.apply(&redirect.unwrap()).unwrap();
+                scene.run("ip route flush table 100");
+            }
+            // The rules cannot be written, or not all of the routing.
+            scene.run("ip route add blackhole default table 100");
+            let failed = scene.capture(&scene.asked_again(), None).unwrap_err();
+            assert_eq!(failed.drift.is_none(), by_programs, "{failed:?}");
+        }
     }
 }

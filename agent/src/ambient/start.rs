@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 use tokio::sync::mpsc;
 use weir_core::api::access::Access;
@@ -202,12 +202,16 @@ fn in_pod(
         let known = (sandboxes, drift, attached.clone());
         return Ok(Arc::new(ByPrograms::new(plane, known, settings)?));
     }
+    let ((_, host), bpffs) = (settings.host.clone(), settings.bpffs());
+    let root = bpffs.clone();
+    let at_node = move || former::is_at_node(host.as_deref(), &root).unwrap_or(false);
     Ok(Arc::new(Kernel {
         plane,
         sandboxes,
         drift,
         live_proof: settings.live_proof,
-        bpffs: settings.bpffs(),
+        bpffs,
+        at_node: LazyLock::new(Box::new(at_node)),
     }))
 }
 

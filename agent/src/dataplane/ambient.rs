@@ -116,8 +116,7 @@ impl Dataplane for Ambient {
             }
             changes = Some(compared);
         }
-        let compile = |redirect: &Redirect| redirect.compile_for(self.engine(), engine);
-        let lost = || desired.is_lost(visit, changes.as_deref(), compile);
+        let lost = || desired.is_lost(visit, changes.as_deref());
         let is_in_sync = changes.as_ref().is_some_and(Vec::is_empty);
         let lost = self.unwatched && !is_in_sync && spent.measure(Phase::Verify, lost);
         Ok(Observed {
