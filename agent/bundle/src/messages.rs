@@ -215,6 +215,7 @@ mod tests {
                 },
                 by: Some(by.clone()),
                 failed,
+                is_new: true,
                 notify: false,
             }));
             let wanted = format!(

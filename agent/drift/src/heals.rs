@@ -39,6 +39,18 @@ pub struct Heals {
     not_before: Option<Instant>,
     pauses: u32,
     events: RepairEvents,
+    /// The drift that was counted when its repair failed, until it is repaired.
+    told: Option<Told>,
+}
+
+/// A drift whose repair failed.
+#[derive(Debug)]
+struct Told {
+    /// The first difference.
+    first: String,
+    differences: usize,
+    /// The process that caused it was named.
+    is_named: bool,
 }
 
 impl Heals {
@@ -61,16 +73,43 @@ impl Heals {
         self.found(pod, repair, by, false)
     }
 
-    /// Like [`Heals::made`], for a repair that failed for this reason.
+    /// Like [`Heals::made`], for a repair that failed for this reason. `None`: there is no difference, or this drift was counted
+    /// before; also if another process has written since, unless none was named before.
     pub fn failed(
         &mut self,
         pod: PodRef,
         repair: Repair,
         by: Option<Writer>,
         why: &str,
-    ) -> (Healed, Option<Contention>) {
-        let summary = format!("the repair failed: {why}; it is tried again");
-        self.found(pod, Repair { summary, ..repair }, by, true)
+    ) -> Option<(Healed, Option<Contention>)> {
+        if repair.differences == 0 {
+            self.in_sync();
+            return None;
+        }
+        let is_it = |told: &Told| {
+            let is_same = told.first == repair.first && told.differences == repair.differences;
+            is_same && (told.is_named || by.is_none())
+        };
+        if self.told.as_ref().is_some_and(is_it) {
+            // Each commit of another program leads to an attempt.
+            _ = by.and_then(|_| self.add(Instant::now()));
+            return None;
+        }
+        self.in_sync();
+        let told = Told {
+            first: repair.first.clone(),
+            differences: repair.differences,
+            is_named: by.is_some(),
+        };
+        let summary = format!("the repair failed: {why}; it is retried");
+        let found = self.found(pod, Repair { summary, ..repair }, by, true);
+        self.told = Some(told);
+        Some(found)
+    }
+
+    /// Called when nothing is left of a drift: a further one is counted whatever it is.
+    pub fn in_sync(&mut self) {
+        self.told = None;
     }
 
     fn found(
@@ -81,8 +120,10 @@ impl Heals {
         failed: bool,
     ) -> (Healed, Option<Contention>) {
         let now = Instant::now();
+        let is_new = self.told.take().is_none();
         let notify = self.events.take((repair.cause, failed), by.as_ref(), now);
-        let contention = self.add(now).map(|(times, pause)| Contention {
+        let times = is_new.then(|| self.add(now)).flatten();
+        let contention = times.map(|(times, pause)| Contention {
             pod: pod.clone(),
             times,
             pause,
@@ -93,6 +134,7 @@ impl Heals {
             repair,
             by,
             failed,
+            is_new,
             notify,
         };
         (healed, contention)
@@ -170,6 +212,47 @@ mod tests {
         heals.begin_anew();
         assert_eq!(heals.pause(Instant::now()), None);
         assert_eq!(made(&mut heals), (false, None));
+    }
+
+    /// It was counted by each commit of a process that had nothing to do with it, and again when it was repaired.
+    #[test]
+    fn a_drift_whose_repair_fails_is_counted_once() {
+        let pod = weir_core::pods::PodView::default().reference();
+        let repair = |differences| Repair {
+            first: "missing".into(),
+            differences,
+            cause: Cause::Missing,
+            summary: String::new(),
+        };
+        let writer = |name: &str| {
+            let name = name.to_owned();
+            Some(Writer { pid: 7, name })
+        };
+        let mut heals = Heals::default();
+        let failed = |heals: &mut Heals, differences, by| {
+            let told = heals.failed(pod.clone(), repair(differences), by, "no");
+            told.map(|(healed, _)| (healed.is_new, healed.by.map(|by| by.name)))
+        };
+        let made = |heals: &mut Heals| {
+            let (healed, contention) = heals.made(pod.clone(), repair(1), None);
+            (healed.is_new, contention.is_some())
+        };
+        assert_eq!(failed(&mut heals, 1, None), Some((true, None)));
+        assert_eq!(failed(&mut heals, 1, None), None);
+        let named = Some((true, Some("nft".to_owned())));
+        assert_eq!(failed(&mut heals, 1, writer("nft")), named, "its process");
+        for _ in 0..CONTENTION {
+            assert_eq!(failed(&mut heals, 1, writer("dockerd")), None, "another");
+        }
+        assert!(heals.pause(Instant::now()).is_some(), "but not as often");
+        assert_eq!(failed(&mut heals, 2, None), Some((true, None)), "more");
+        assert_eq!(made(&mut heals), (false, false));
+        assert!(made(&mut heals).0, "another one");
+        assert!(failed(&mut heals, 1, None).is_some());
+        assert_eq!(failed(&mut heals, 0, None), None, "it was repaired");
+        assert!(failed(&mut heals, 1, None).is_some(), "the same again");
+        heals.in_sync();
+        assert!(made(&mut heals).0);
     }
 
     #[test]

@@ -183,10 +183,11 @@ impl ByPrograms {
             cause: Cause::Missing,
             summary: summary.to_owned(),
         };
-        let applied = done.applied.transpose().map_err(|why| NotCaptured {
+        let failed = |why: String| NotCaptured {
             drift: is_known.then(|| Box::new(drift(""))),
             ..why.into()
-        })?;
+        };
+        let applied = done.applied.transpose().map_err(failed)?;
         let hindered = match applied {
             None => done.observed.hindered,
             Some(applied) => applied.hindered,
@@ -197,8 +198,9 @@ impl ByPrograms {
         }
         // Removes rules written by an agent with another setting, or by `weir apply`; not before the programs capture.
         let remove = |visit: &Visit<'_>| redirect.remove_rules(visit, false);
-        let removed = held.sandbox.visit_for(&AMBIENT, remove).map_err(text)?;
-        let rules = removed.map_err(text)?;
+        let removed = held.sandbox.visit_for(&AMBIENT, remove).map_err(text);
+        let rules = removed.and_then(|removed| removed.map_err(text));
+        let rules = rules.map_err(failed)?;
         let captured = Captured {
             engine: Some(By::Ebpf),
             hindered: hindered.or(blind),
@@ -261,11 +263,15 @@ pub(super) fn hand_over(held: &Held, root: &Path) -> Result<Vec<Change>, String>
 mod tests {
     use super::*;
     use serde_json::json;
+    use std::io::Write;
+    use std::process::Stdio;
     use weir_ambient::{Config, PodOverrides, Redirect};
     use weir_core::pods::{PodView, Writer};
+    use weir_core::sandboxes::place::Identity;
     use weir_netlink::Netns;
     use weir_netlink::route::Routing;
     use weir_testing::BpfFs;
+    use weir_testing::tool::{inside, output};
 
     const PAUSE: Duration = Duration::from_millis(10);
 
@@ -321,5 +327,68 @@ mod tests {
         }
         assert_eq!(folders(), [stays.id().ino.to_string()]);
         sweeps.abort();
+    }
+
+    /// The next attempt finds the programs in sync.
+    #[test]
+    fn a_drift_is_known_although_rules_cannot_be_removed_after_its_repair() {
+        let (Some(mounted), Some(netns)) = (BpfFs::mount(), weir_testing::namespace()) else {
+            return;
+        };
+        if weir_bpf::attached(1, weir_bpf::BPF_TCX_INGRESS).is_err() {
+            return println!("skipped: this kernel has no tcx links");
+        }
+        let routing = Routing::open_in(&netns).unwrap();
+        let address = IpAddr::from([10, 0, 0, 2]);
+        routing.set_up(1).unwrap();
+        routing.add_address(1, address.into()).unwrap();
+        let ambient = Ambient {
+            config: Config::default(),
+            native_nftables: false,
+            unwatched: false,
+        };
+        let bpffs = Bpffs::at(mounted.path()).unwrap();
+        let programs = ByPrograms {
+            plane: Programs::new(ambient, bpffs, None),
+            root: mounted.path().into(),
+            sandboxes: Sandboxes::of_node(),
+            drift: Drift::new(Arc::new(|_, _| {})).0,
+            attached: Attached::default(),
+            live_proof: false,
+        };
+        let path = netns.path();
+        programs.sandboxes.announce_path("uid-own", &path).unwrap();
+        let identity: Identity = serde_json::from_value(json!({"uids": ["uid-own"]})).unwrap();
+        let asked = Asked {
+            identity: identity.with_addresses(vec![address]),
+            overrides: PodOverrides::default(),
+            by_plugin: None,
+        };
+        let capture = |before: Option<&Captured>| {
+            let (now, mut spent) = (Instant::now(), Spent::default());
+            programs.capture(&asked, before, now, &mut spent)
+        };
+        let (first, _) = capture(None).unwrap();
+        let pin = format!("weir/v2/{}/ingress_1", netns.id().ino);
+        std::fs::remove_file(mounted.path().join(pin)).unwrap();
+        // A table with an owner can be deleted by no other process.
+        let mut nft = inside(&netns);
+        let nft = nft.args(["nft", "-i"]).stdin(Stdio::piped());
+        let mut nft = nft.stdout(Stdio::null()).spawn().unwrap();
+        let mut lines = nft.stdin.take().unwrap();
+        let line = b"add table inet istio-ambient-nat { flags owner; }\n";
+        lines.write_all(line).unwrap();
+        let begun = Instant::now();
+        while output(&netns, "nft list tables").is_empty() {
+            assert!(begun.elapsed() < Duration::from_secs(30));
+            std::thread::sleep(PAUSE);
+        }
+        for is_drift in [true, false] {
+            let drift = capture(Some(&first)).unwrap_err().drift.unwrap();
+            assert_eq!(drift.differences > 0, is_drift, "{drift:?}");
+        }
+        drop(lines);
+        assert!(nft.wait().unwrap().success());
+        assert!(capture(Some(&first)).is_ok());
     }
 }

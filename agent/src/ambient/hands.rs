@@ -93,7 +93,8 @@ pub(super) struct NotCaptured {
     pub(super) why: String,
     /// The pod's network namespace, if it is known nevertheless.
     pub(super) at: Option<Box<Captured>>,
-    /// The drift that was found, if the repair failed.
+    /// The drift that was found, also if it was repaired and something else failed; without differences if there was none. `None`: it is
+    /// not known.
     pub(super) drift: Option<Box<Repair>>,
 }
 

@@ -192,10 +192,13 @@ impl Kernel {
             hindered: Option::or(hindered, blind.clone()),
             ..Captured::at(Arc::clone(held), asked)
         };
-        let detached = match applied {
-            Some(Err(_)) => Vec::new(),
-            _ => ebpf::hand_over(held, &self.bpffs)?,
+        let drift = (is_known || observed.lost).then(|| Box::new(observed.drift()));
+        let failed = |why: String| NotCaptured {
+            drift: drift.clone(),
+            ..why.into()
         };
+        let applied = applied.transpose().map_err(failed)?;
+        let detached = ebpf::hand_over(held, &self.bpffs).map_err(failed)?;
         match applied {
             None => {
                 if let (Some(Engine::Xtables), Some(uid)) = (observed.engine, &uid) {
@@ -216,24 +219,17 @@ impl Kernel {
                 Ok((captured, outcome))
             }
             Some(applied) => {
-                let is_drift = is_known || observed.lost;
-                let applied = applied.map_err(|why| NotCaptured {
-                    drift: observed.drift().filter(|_| is_drift).map(Box::new),
-                    ..why.into()
-                })?;
                 if let (Engine::Xtables, Some(uid), false) = (applied.engine, &uid, is_known) {
                     let _ = self.drift.tables_in_sync(uid, held, None);
                 }
                 let changes = observed.changes.as_ref().unwrap_or(&applied.changes);
-                let summary = applied.summary;
-                let outcome = match (is_known, observed.lost) {
-                    (true, _) => Outcome::Healed(repair(changes, summary)),
-                    (false, true) => {
-                        let summary =
-                            format!("{summary}; it was changed while no agent watched it");
-                        Outcome::Healed(repair(changes, summary))
-                    }
-                    (false, false) => Outcome::Made { summary },
+                let mut summary = applied.summary;
+                if observed.lost && !is_known {
+                    summary += "; it was changed while no agent watched it";
+                }
+                let outcome = match drift {
+                    Some(_) => Outcome::Healed(repair(changes, summary)),
+                    None => Outcome::Made { summary },
                 };
                 let engine = Some(applied.engine);
                 let captured = captured(engine, applied.fingerprint, applied.hindered);
@@ -256,7 +252,7 @@ mod tests {
     use weir_netlink::Netns;
     use weir_netlink::route::{LOOPBACK_IFINDEX, Routing};
     use weir_testing::tool::output;
-    use weir_testing::BpfFs;
+    use weir_testing::{BpfFs, TempDir};
 
     /// A pod with a stand-in for its namespace.
     struct Scene {
@@ -338,6 +334,26 @@ mod tests {
         let (second, outcome, compared) = next.unwrap();
         assert!(matches!(outcome, Outcome::Same), "{outcome:?}");
         assert_eq!((second.compared, compared.as_nanos()), (first.compared, 0));
+    }
+
+    /// The next attempt finds the rules in sync.
+    #[test]
+    fn a_drift_is_known_although_programs_cannot_be_removed_after_its_repair() {
+        let dir = TempDir::new();
+        let root = dir.file("loop");
+        let Some(scene) = Scene::new("uid-loop", false, root.clone()) else {
+            return;
+        };
+        let (first, ..) = scene.capture(&scene.asked, None).unwrap();
+        scene.run("nft flush ruleset");
+        std::os::unix::fs::symlink("loop", &root).unwrap();
+        let again = || scene.capture(&scene.asked_again(), Some(&first));
+        for is_drift in [true, false] {
+            let drift = again().unwrap_err().drift.unwrap();
+            assert_eq!(drift.differences > 0, is_drift, "{drift:?}");
+        }
+        std::fs::remove_file(root).unwrap();
+        assert!(matches!(again(), Ok((_, Outcome::Same, _))));
     }
 
     /// It had no rules before, or had programs.

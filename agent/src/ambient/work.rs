@@ -64,7 +64,7 @@ pub(super) struct NotEnrolled {
     pub(super) why: String,
     /// Its network namespace, if verified and the pod was captured there before, and the proxy connection that has taken it.
     pub(super) at: Option<(Box<Captured>, Option<u64>)>,
-    /// The drift that was found, if the repair failed.
+    /// See [`NotCaptured::drift`].
     pub(super) drift: Option<Box<Repair>>,
 }
 

@@ -37,15 +37,17 @@ pub(crate) struct Observed {
 }
 
 impl Observed {
-    /// Describes the drift. `None` if only foreign objects block the redirection.
-    pub(crate) fn drift(&self) -> Option<Repair> {
+    /// Describes the drift; without differences if only foreign objects block the redirection.
+    pub(crate) fn drift(&self) -> Repair {
         let found = self.changes.as_deref().unwrap_or_default();
         let is_blocked = |change: &Change| matches!(change, Change::Blocked(..));
+        let found = Some(found).filter(|found| !found.iter().all(is_blocked));
+        let found = found.unwrap_or_default();
         let mut repair = repair(found, String::new());
         if self.changes.is_none() {
             (repair.first, repair.differences) = ("it has no rules of weir".to_owned(), 1);
         }
-        (self.changes.is_none() || !found.iter().all(is_blocked)).then_some(repair)
+        repair
     }
 }
 

@@ -170,6 +170,12 @@ fn a_repair_that_fails_is_counted_and_the_program_is_named() {
     agent.until("captured again", || {
         is_captured(&sandbox) && states(&agent, "enrolled") == 1
     });
+    // It is the same loss.
+    agent.until("the repair", || {
+        !messages(&scene, "RedirectionRepaired").is_empty()
+    });
+    let all = healed(&agent, "changed") + healed(&agent, "missing");
+    assert_eq!(all, counted, "{}", agent.log());
 }
 
 /// Enrols the pod, and kills the agent.

@@ -152,6 +152,8 @@ pub struct Healed {
     pub by: Option<Writer>,
     /// The repair failed; its summary states why.
     pub failed: bool,
+    /// False if it was counted before, when its repair failed.
+    pub is_new: bool,
     /// A Kubernetes event is sent as well.
     pub notify: bool,
 }

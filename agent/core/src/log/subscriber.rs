@@ -142,6 +142,7 @@ mod tests {
             },
             by: None,
             failed: false,
+            is_new: true,
             notify: false,
         };
         OfPod::Repaired(healed).into()

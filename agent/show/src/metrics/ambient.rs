@@ -120,7 +120,7 @@ impl Metrics {
                 let label = [("response_code", code)];
                 ambient.requests.get_or_create(&label).inc();
             }
-            Event::Healed(healed) => {
+            Event::Healed(healed) if healed.is_new => {
                 let label = [("cause", healed.repair.cause.name())];
                 ambient.healed.get_or_create(&label).inc();
             }

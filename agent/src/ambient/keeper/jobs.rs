@@ -177,11 +177,11 @@ impl Keeper {
         let enrolled = match done {
             Ok(enrolled) => enrolled,
             Err(NotEnrolled { why, at, drift }) => {
-                // Further attempts find the same drift, unless another program has written since.
-                match drift.filter(|_| by.is_some() || !memory.suspected) {
+                let pod = memory.reference();
+                match drift {
                     Some(drift) => {
-                        let pod = memory.reference();
-                        self.record_drift(memory.heals.failed(pod, *drift, by, &why));
+                        let told = memory.heals.failed(pod, *drift, by, &why);
+                        told.into_iter().for_each(|told| self.record_drift(told));
                     }
                     None => memory.writer = by,
                 }
@@ -300,6 +300,7 @@ impl Keeper {
                 self.record_drift(memory.heals.made(pod, repair.clone(), by));
             }
         }
+        memory.heals.in_sync();
     }
 
     fn record_drift(&self, (healed, contention): (Healed, Option<Contention>)) {

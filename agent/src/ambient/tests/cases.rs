@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use weir_ambient::PodOverrides;
 use weir_cni::plugin::Phase;
 use weir_core::journal::ambient::State;
+use weir_core::journal::pod::Writer;
 use weir_core::pods::PodView;
 use weir_live::{Answer, Proof};
 use weir_netlink::NetnsId;
@@ -710,15 +711,79 @@ fn a_proof_that_failed_is_made_again() {
     assert_eq!(look(made), (false, vec![], unknown));
 }
 
+/// Drifts that are counted, and proofs.
 struct Healings(std::sync::mpsc::Sender<String>);
 
 impl weir_core::journal::Sink for Healings {
     fn record(&self, _: std::time::SystemTime, event: &weir_core::journal::Event) {
-        use weir_core::journal::ambient::Event::Proved;
-        if let weir_core::journal::Event::Ambient(Proved { proof, .. }) = event {
-            let reason = proof.reason().unwrap_or_default();
-            let _ = self.0.send(format!("proved: {reason}"));
+        use weir_core::journal::ambient::Event::{Contention, Healed, Proved};
+        let weir_core::journal::Event::Ambient(event) = event else {
+            return;
+        };
+        let text = match event {
+            Healed(healed) => {
+                let by = healed.by.as_ref().map_or("", |by| by.name.as_str());
+                let is = |is: bool, word| if is { word } else { "" };
+                format!(
+                    "{}{} {by}",
+                    is(healed.is_new, "counted "),
+                    is(healed.failed, "failed")
+                )
+            }
+            Proved { proof, .. } => format!("proved: {}", proof.reason().unwrap_or_default()),
+            Contention(_) => "contention".to_owned(),
+            _ => return,
+        };
+        let _ = self.0.send(text);
+    }
+}
+
+/// Of legacy rules and programs no writer is known, and something else may have failed before.
+#[test]
+fn each_loss_is_counted_once_also_if_the_repair_fails() {
+    for is_known in [true, false] {
+        let (sender, told) = std::sync::mpsc::channel();
+        let (mut scene, uid) = Scene::enrolled();
+        scene.agent.keeper.journal.add(Healings(sender));
+        let writer = |name: &str| {
+            let name = name.to_owned();
+            is_known.then_some(Writer { pid: 7, name })
+        };
+        let flush = |scene: &mut Scene, name: &str| {
+            scene.flush(1);
+            scene.agent.drifted.put(Uid::clone(&uid), writer(name));
+            scene.work(1);
+        };
+        let counted = || told.try_iter().collect::<Vec<_>>();
+        let name =
+            |text: &str, name: &str| vec![format!("{text} {}", if is_known { name } else { "" })];
+        // Something else fails.
+        scene.step(&Step::Fault('r', Some(Fault::AnswerLost)));
+        scene.agent.drifted.put(Uid::clone(&uid), None);
+        scene.work(1);
+        assert_eq!(scene.memory(&uid).state, Some(State::Failed));
+        assert_eq!(counted(), [""; 0]);
+        // The rules are written, and that is not the whole of it.
+        for _ in 0..2 {
+            flush(&mut scene, "iptables");
+            assert_eq!(counted(), name("counted failed", "iptables"));
+            scene.agent.drifted.put(Uid::clone(&uid), None);
+            scene.work(1);
+            assert_eq!(counted(), [""; 0]);
         }
+        // They cannot be written, whatever other programs do.
+        scene.step(&Step::Fault('r', Some(Fault::Fails)));
+        flush(&mut scene, "iptables");
+        assert_eq!(counted(), name("counted failed", "iptables"));
+        for _ in 0..2 {
+            scene.agent.drifted.put(Uid::clone(&uid), writer("dockerd"));
+            scene.now += Duration::from_secs(61);
+            scene.work(1);
+        }
+        assert_eq!(counted(), [""; 0]);
+        scene.rest();
+        assert_eq!(scene.check(), Ok(()));
+        assert_eq!(counted(), [" "]);
     }
 }
 

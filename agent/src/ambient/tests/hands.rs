@@ -70,8 +70,14 @@ impl Rules for Shared {
         };
         if let Err(why) = said {
             let at = Some(Box::new(captured));
-            let is_lost = !had && before.is_some_and(|b| b.netns == id);
-            let drift = is_lost.then(|| Box::new(missing()));
+            let differences = usize::from(!had);
+            let is_known = before.is_some_and(|b| b.netns == id);
+            let drift = is_known.then(|| {
+                Box::new(Repair {
+                    differences,
+                    ..missing()
+                })
+            });
             return Err(NotCaptured { why, at, drift });
         }
         let outcome = match (had, before.is_some_and(|b| b.netns == id)) {
