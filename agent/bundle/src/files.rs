@@ -88,9 +88,9 @@ pub(super) fn list(dir: &Path, remark: impl Fn(&Path) -> &'static str) -> Result
     Ok(text)
 }
 
-/// Returns the paths in a directory, sorted.
+/// Returns the paths in a directory, sorted. The error does not name the directory: its name may be a secret.
 pub(super) fn entries(dir: &Path) -> Result<Vec<PathBuf>, String> {
-    let failed = |e| format!("cannot list {}: {e}", dir.display());
+    let failed = |e| format!("cannot be listed: {e}");
     let entries = fs::read_dir(dir).map_err(failed)?;
     let paths: io::Result<Vec<PathBuf>> = entries.map(|e| Ok(e?.path())).collect();
     let mut paths = paths.map_err(failed)?;

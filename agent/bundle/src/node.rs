@@ -154,7 +154,7 @@ fn configurations(dir: &Path) -> Vec<Part> {
         let paths = named(here).unwrap_or_else(|why| {
             parts.push(Part::new(
                 format!("cni/net.d/{prefix}listing.txt"),
-                Err(why),
+                Err(format!("{}/{prefix}: {why}", dir.display())),
             ));
             Vec::new()
         });
@@ -207,7 +207,10 @@ fn configuration(dir: &Path, path: &Path) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_testing::TempDir;
+    use nix::unistd::{Uid, setfsuid};
+    use std::fs::DirBuilder;
+    use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+    use weir_testing::{TempDir, rights};
 
     #[test]
     fn a_directory_of_configurations_that_cannot_be_listed_is_named() {
@@ -218,7 +221,8 @@ mod tests {
         };
         assert_eq!(part.name, "cni/net.d/listing.txt");
         let why = part.text.as_ref().unwrap_err();
-        assert!(why.starts_with("cannot list"), "{why}");
+        let wanted = format!("{}: cannot be listed: ", dir.file("net.d/").display());
+        assert!(why.starts_with(&wanted), "{why}");
     }
 
     #[test]
@@ -237,9 +241,41 @@ mod tests {
         );
         let missing = listed(&dir.file("missing"), |_| "");
         assert!(
-            missing.starts_with("not available: cannot list "),
+            missing.starts_with("not available: cannot be listed: "),
             "{missing}"
         );
+    }
+
+    #[test]
+    fn an_unusual_name_is_in_no_reason() {
+        // Another user, who may list the directory, but not the one in it.
+        const OTHER: u32 = 65_534;
+        if let Some(reason) = rights::unmapped([OTHER]) {
+            println!("skipped: {reason}");
+            return;
+        }
+        let dir = TempDir::new();
+        let unusual = "x".repeat(100);
+        DirBuilder::new()
+            .mode(0o700)
+            .create(dir.file(&unusual))
+            .unwrap();
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let collect = || {
+            setfsuid(Uid::from_raw(OTHER));
+            (listing(dir.path()), configurations(dir.path()))
+        };
+        let (text, parts) = std::thread::scope(|s| s.spawn(collect).join().unwrap());
+        let inner = dir.file("file-0").display().to_string();
+        let denied = "cannot be listed: Permission denied";
+        let wanted = format!("\n{inner}:\nnot available: {denied}");
+        assert!(text.contains(&wanted) && !text.contains(&unusual), "{text}");
+        let [part] = parts.as_slice() else {
+            panic!("{parts:?}");
+        };
+        assert_eq!(part.name, "cni/net.d/file-0/listing.txt");
+        let why = part.text.as_ref().unwrap_err();
+        assert!(why.starts_with(&format!("{inner}/: {denied}")), "{why}");
     }
 
     #[test]
