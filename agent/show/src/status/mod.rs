@@ -314,7 +314,8 @@ impl Status {
                 "the installation of the CNI plugin was changed: {damage}; repairing it failed: {why}; it is retried"
             ),
             (None, _) if install.last_pass.is_some() => {
-                "the CNI plugin is installed, and is being checked again".to_owned()
+                "the CNI plugin was installed at the last check; something changed, and it is being checked again"
+                    .to_owned()
             }
             (None, Some(Failure { reason, .. })) => {
                 format!("the CNI plugin is not installed yet: {reason}")
@@ -336,5 +337,33 @@ impl Status {
     /// Probes the kernel in the background, once.
     pub fn ask_kernel(&self, journal: Journal) {
         kernel::ask(self.clone(), journal);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_installation_that_changed_is_not_called_installed() {
+        let status = Status::new("node", Path::new("/nonexistent"), Metrics::new());
+        let installed = install::Event::Installed {
+            configuration: None,
+            preempted: None,
+            quiet: false,
+        };
+        for event in [
+            installed,
+            install::Event::NotInForce {
+                configuration: None,
+            },
+        ] {
+            status.record(SystemTime::now(), &event.into());
+        }
+        let why = status.not_installed();
+        assert!(
+            why.contains("was installed") && !why.contains("is installed"),
+            "{why}"
+        );
     }
 }
