@@ -20,8 +20,8 @@ pub(super) struct AgentSettings {
     known: BTreeMap<&'static str, String>,
     /// Settings that neither the environment nor an agent has.
     missing: Vec<&'static str>,
-    /// Why no agent could be asked.
-    why: String,
+    /// Why no agent could be asked; `None` if one answered.
+    why: Option<String>,
     /// There may be an agent that could not be asked.
     unasked: bool,
 }
@@ -36,7 +36,7 @@ impl AgentSettings {
                 None => missing.push(*name),
             }
         }
-        let (mut why, mut unasked) = (String::new(), false);
+        let (mut why, mut unasked) = (None, false);
         if !missing.is_empty() {
             let socket = socket();
             match asked(&socket) {
@@ -44,10 +44,7 @@ impl AgentSettings {
                     Some(text) => known.insert(name, text).is_some(),
                     None => true,
                 }),
-                Err(e) => (why, unasked) = (e, may_exist(&socket)),
-            }
-            if why.is_empty() {
-                why = "the running agent does not have them".to_owned();
+                Err(e) => (why, unasked) = (Some(e), may_exist(&socket)),
             }
         }
         Self {
@@ -69,7 +66,7 @@ impl AgentSettings {
                 "weir: note: {} have their defaults: the node's agent, which may have other values, could not be asked ({}); run this as \
                  root of the node, or set them as the agent has them",
                 self.missing.join(", "),
-                self.why
+                self.why.as_deref().unwrap_or_default()
             );
         }
         self
@@ -84,11 +81,13 @@ impl AgentSettings {
         };
         let missing: Vec<String> = missing.filter_map(with_default).collect();
         if !missing.is_empty() {
+            let agent = match &self.why {
+                Some(why) => format!("no agent could be asked ({why})"),
+                None => "the running agent does not have them".to_owned(),
+            };
             eprintln!(
-                "weir: note: {} are assumed: the environment does not set them, and no agent could be asked ({}); set them \
-                 as the node's agent has them",
+                "weir: note: {} are assumed: the environment does not set them, and {agent}; set them as the node's agent has them",
                 missing.join(" "),
-                self.why
             );
         }
     }

@@ -3,6 +3,8 @@
 
 use crate::support::{Run, TempFile, inside, path, tproxy, weir_with};
 use serde_json::Value;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::Command;
 use weir_netlink::Netns;
@@ -125,6 +127,29 @@ fn an_agent_that_cannot_be_asked_is_told_apart_from_none() {
     ] {
         assert!(unasked.stderr.contains(words), "{words}: {unasked:?}");
     }
+}
+
+/// An older agent answers, without the settings.
+#[test]
+fn an_agent_without_the_settings_is_not_called_silent() {
+    let dir = TempDir::new();
+    let listener = UnixListener::bind(dir.file("agent.sock")).unwrap();
+    std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        assert!(stream.read(&mut [0; 1024]).unwrap() > 0);
+        let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]";
+        stream.write_all(answer).unwrap();
+    });
+    let mut pod = weir_testing::pods::plain("shop", "web-0", serde_json::json!({}));
+    (pod["apiVersion"], pod["kind"]) = ("v1".into(), "Pod".into());
+    let pod = TempFile::new(&pod.to_string());
+    let run_dir = dir.path().to_str().unwrap();
+    let args = ["plan", "ambient", "--pod", pod.path()];
+    let plan = weir_with(&args, &[("CNI_AGENT_RUN_DIR", run_dir)]);
+    assert_eq!(plan.code, 0, "{plan:?}");
+    let words = "and the running agent does not have them; set them";
+    let is_said = plan.stderr.contains("AMBIENT_IPV6=") && plan.stderr.contains(words);
+    assert!(is_said && !plan.stderr.contains("asked"), "{plan:?}");
 }
 
 /// A foreign policy rule leads replies past the proxy, and the routes that it looks up cannot be read: weir's rule would stay behind it.
