@@ -2,7 +2,7 @@
 //!
 //! - what the tool carries out: weir lists the sets as `ipset save` does, restores that text to the same sets, and the same command
 //!   changes the same sets in the same way;
-//! - what the tool refuses: weir refuses it, too, and changes nothing;
+//! - what the tool refuses: weir refuses it, too, and changes the same sets as the tool did before that, or nothing;
 //! - `test`: weir gives the same answer.
 //!
 //! At the end of each file the sets are swapped by weir. `ci/fetch-sources` gets the files; without it the test is skipped.
@@ -13,7 +13,7 @@ use crate::common::tool;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use weir_netfilter::ipset::restore::{Command, Parser};
-use weir_netlink::Netns;
+use weir_netlink::{InForce, Netns};
 use weir_testing::TempDir;
 
 /// The least number of commands that the tool carries out, that it refuses, and of tests: older kernels lack types.
@@ -212,9 +212,20 @@ impl Case<'_> {
             }
             (Err(e), Line::Change(text)) => {
                 self.count("refused");
-                let ours = our_load(&self.ns, text);
-                if ours.is_ok() {
-                    self.wrong(&command, format!("accepted, and ipset says {e}"));
+                let twin = Netns::create().unwrap();
+                load(&twin, &before);
+                let expected = match our_load(&twin, text) {
+                    Ok(()) => return self.wrong(&command, format!("accepted, and ipset says {e}")),
+                    // Unlike the tool, weir parses the whole text before it executes a line.
+                    Err(ours) if ours.in_force == InForce::No => &before,
+                    Err(_) => &after,
+                };
+                let changed = save(&twin);
+                if seedless(&changed) != seedless(expected) {
+                    self.wrong(
+                        &command,
+                        format!("changed to\n{changed}instead of\n{expected}"),
+                    );
                 }
             }
             (Err(_), _) => {}
