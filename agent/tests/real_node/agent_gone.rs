@@ -50,13 +50,6 @@ fn a_killed_agent_comes_back_and_disturbs_nobody() {
 fn pods_start_while_one_agent_takes_over_from_another() {
     let Some(node) = node() else { return };
     let mesh = Namespace::new(node, "upgrade");
-    let restart = [
-        "-n",
-        "istio-system",
-        "rollout",
-        "restart",
-        "daemonset/istio-cni-node",
-    ];
     let names: Vec<_> = (0..8).map(|n| format!("pod-{n}")).collect();
     let names: Vec<_> = names.iter().map(String::as_str).collect();
     let old = node.agent_pid();
@@ -70,7 +63,7 @@ fn pods_start_while_one_agent_takes_over_from_another() {
     for (n, name) in names.iter().enumerate() {
         mesh.sidecar(name);
         if n == 1 {
-            node.kubectl(&restart);
+            node.restart();
         }
     }
     mesh.ready(&names);

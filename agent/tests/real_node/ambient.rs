@@ -11,19 +11,8 @@ const MODE: &str = "istio.io/dataplane-mode";
 
 /// Creates a pod without a sidecar that executes a line of shell, and then repeats another, with its output in the log.
 pub(crate) fn repeating(mesh: &Namespace, name: &str, (first, line): (&str, &str)) {
-    let namespace = mesh.name;
-    mesh.node.apply(&format!(
-        r#"
-apiVersion: v1
-kind: Pod
-metadata: {{name: {name}, namespace: {namespace}}}
-spec:
-  terminationGracePeriodSeconds: 0
-  automountServiceAccountToken: false
-  containers:
-  - name: app
-    image: localhost/busybox:1
-    env: [{{name: NODE, valueFrom: {{fieldRef: {{fieldPath: status.hostIP}}}}}}]
+    let container = format!(
+        "    env: [{{name: NODE, valueFrom: {{fieldRef: {{fieldPath: status.hostIP}}}}}}]
     command:
     - sh
     - -c
@@ -33,8 +22,9 @@ spec:
         {line}
         sleep 0.1
       done
-"#
-    ));
+"
+    );
+    mesh.create(name, "{}", &container);
 }
 
 /// Starts what listens in a pod instead of ztunnel. A process of its own, because one of the test would not be in the next sandbox.
@@ -89,19 +79,25 @@ pub(crate) fn is_never_plain(mesh: &Namespace, pod: &str, since: usize) {
 }
 
 pub(crate) fn annotation(mesh: &Namespace, pod: &str) -> String {
-    let path = "jsonpath={.metadata.annotations.ambient\\.istio\\.io/redirection}";
-    mesh.node
-        .kubectl(&["-n", mesh.name, "get", "pod", pod, "-o", path])
+    mesh.field(
+        pod,
+        ".metadata.annotations.ambient\\.istio\\.io/redirection",
+    )
+}
+
+#[track_caller]
+pub(crate) fn enabled(mesh: &Namespace, pod: &str) {
+    wait_for("it is enrolled", || {
+        (annotation(mesh, pod) == "enabled").then_some(())
+    });
 }
 
 pub(crate) fn uid(mesh: &Namespace, pod: &str) -> String {
-    let path = "jsonpath={.metadata.uid}";
-    mesh.node
-        .kubectl(&["-n", mesh.name, "get", "pod", pod, "-o", path])
+    mesh.field(pod, ".metadata.uid")
 }
 
 pub(crate) fn socket(node: &Node) -> PathBuf {
-    let init = node.ok(&["pid"]).trim().to_owned();
+    let init = node.init();
     format!("/proc/{init}/root/run/ztunnel/ztunnel.sock").into()
 }
 
@@ -109,6 +105,20 @@ pub(crate) fn label(mesh: &Namespace, mode: &str) {
     let label = format!("{MODE}={mode}");
     mesh.node
         .kubectl(&["label", "--overwrite", "namespace", mesh.name, &label]);
+}
+
+/// Sets an agent in ambient mode, with more `settings` that begin with a comma, and connects a ztunnel to it.
+#[track_caller]
+pub(crate) fn ambient_mode(node: &'static Node, settings: &str) -> (Policy, Ztunnel) {
+    let policy = Policy::set(node, &format!(r#""AMBIENT_ENABLED":"true"{settings}"#));
+    (policy, Ztunnel::connect(&socket(node)))
+}
+
+/// Checks that ztunnel understood everything that it got, and ends the policy while it is still connected.
+#[track_caller]
+pub(crate) fn without_faults(ztunnel: &Ztunnel, policy: Policy) {
+    assert_eq!(ztunnel.faults(), Vec::<String>::new());
+    drop(policy);
 }
 
 #[test]
@@ -121,19 +131,14 @@ fn pods_are_enrolled_healed_and_leave() {
         (!found(&mesh, "before").is_empty()).then_some(())
     });
     assert!(found(&mesh, "before").iter().all(|line| line == "plain"));
-    let policy = Policy::set(node, r#""AMBIENT_ENABLED":"true""#);
-    let ztunnel = Ztunnel::connect(&socket(node));
+    let (policy, ztunnel) = ambient_mode(node, "");
     ztunnel.snapshots(1);
     // One pod already runs, and the plugin hands over another one.
     label(&mesh, "ambient");
-    wait_for("it is enrolled", || {
-        (annotation(&mesh, "before") == "enabled").then_some(())
-    });
+    enabled(&mesh, "before");
     plain(&mesh, "after");
     mesh.ready(&["after"]);
-    wait_for("it is enrolled", || {
-        (annotation(&mesh, "after") == "enabled").then_some(())
-    });
+    enabled(&mesh, "after");
     for pod in ["before", "after"] {
         assert!(ztunnel.pods().contains_key(&uid(&mesh, pod)), "{pod}");
         let netns = node.netns_of(mesh.name, pod);
@@ -171,13 +176,7 @@ fn pods_are_enrolled_healed_and_leave() {
     }
     // Another agent changes nothing for these pods.
     let before = node.handles(&netns);
-    node.kubectl(&[
-        "-n",
-        "istio-system",
-        "rollout",
-        "restart",
-        "daemonset/istio-cni-node",
-    ]);
+    node.restart();
     node.rolled_out();
     ztunnel.snapshots(2);
     node.metrics()
@@ -198,8 +197,7 @@ fn pods_are_enrolled_healed_and_leave() {
         is_left.then_some(())
     });
     assert!(!node.handles(&netns).contains("istio-ambient"));
-    assert_eq!(ztunnel.faults(), Vec::<String>::new());
-    drop(policy);
+    without_faults(&ztunnel, policy);
 }
 
 /// The pod changes from rules to programs and back while it sends requests.

@@ -2,9 +2,9 @@
 //! absent, and an agent that is killed.
 
 use crate::ambient::{
-    LISTENS, annotation, found, is_never_plain, label, plain, socket, stays_captured, uid,
+    LISTENS, ambient_mode, annotation, enabled, found, is_never_plain, label, plain, socket,
+    stays_captured, uid, without_faults,
 };
-use crate::broken_pods::Policy;
 use crate::node::{Node, node, wait_for};
 use crate::pods::{Gate, Namespace};
 use std::collections::BTreeSet;
@@ -68,19 +68,12 @@ fn nothing_is_left(node: &Node, uid: &str, ztunnel: &Ztunnel) {
     });
 }
 
-pub(crate) fn enabled(mesh: &Namespace, pod: &str) {
-    wait_for("it is enrolled", || {
-        (annotation(mesh, pod) == "enabled").then_some(())
-    });
-}
-
 #[test]
 fn pods_that_are_deleted_while_they_are_enrolled_leave_nothing() {
     let Some(node) = node() else { return };
     let mesh = Namespace::new(node, "deleted");
     label(&mesh, "ambient");
-    let policy = Policy::set(node, r#""AMBIENT_ENABLED":"true""#);
-    let ztunnel = Ztunnel::connect(&socket(node));
+    let (policy, ztunnel) = ambient_mode(node, "");
     ztunnel.snapshots(1);
     // The pod is deleted before the plugin hands it over.
     let gate = Gate::close(node);
@@ -122,8 +115,7 @@ fn pods_that_are_deleted_while_they_are_enrolled_leave_nothing() {
     stays_captured(&mesh, "one", 0);
     // The plugin still requests the other pod for half a minute, in case the agent has not received it yet.
     nothing_is_left(node, &early, &ztunnel);
-    assert_eq!(ztunnel.faults(), Vec::<String>::new());
-    drop(policy);
+    without_faults(&ztunnel, policy);
 }
 
 /// What listens in the pod is killed, as a ztunnel that is killed takes its listeners with it, and is started again.
@@ -182,8 +174,7 @@ fn pods_stay_captured_while_ztunnel_and_the_agent_are_killed_and_leave_without_z
     let Some(node) = node() else { return };
     let mesh = Namespace::new(node, "no-proxy");
     label(&mesh, "ambient");
-    let policy = Policy::set(node, r#""AMBIENT_ENABLED":"true""#);
-    let first = Ztunnel::connect(&socket(node));
+    let (policy, first) = ambient_mode(node, "");
     plain(&mesh, "one");
     mesh.ready(&["one"]);
     enabled(&mesh, "one");
@@ -235,6 +226,5 @@ fn pods_stay_captured_while_ztunnel_and_the_agent_are_killed_and_leave_without_z
     let fourth = Ztunnel::connect(&socket(node));
     fourth.snapshots(1);
     assert!(fourth.pods().is_empty(), "{:?}", fourth.pods());
-    assert_eq!(fourth.faults(), Vec::<String>::new());
-    drop(policy);
+    without_faults(&fourth, policy);
 }

@@ -4,13 +4,13 @@
 //! the pod must be captured again when the other program has ended. No request in plain text may go unreported: the state and the counter
 //! are sampled all the time, and compared with what the pod printed in the meantime.
 
-use crate::ambient::{annotation, found, found_of, label, plain, socket, stays_captured, uid};
-use crate::broken_pods::Policy;
+use crate::ambient::{
+    ambient_mode, enabled, found, found_of, label, plain, stays_captured, uid, without_faults,
+};
 use crate::node::{Metrics, Node, PATIENCE, node, wait_for};
 use crate::pods::Namespace;
 use std::process::{Child, Stdio};
 use std::time::Instant;
-use weir_testing::ztunnel::Ztunnel;
 
 /// Flushes every table that a redirection can have, of both engines. On a busy machine a repair takes a tenth of a second; it ends
 /// between two flushes, so that it counts as a repair and not as a failure.
@@ -202,8 +202,7 @@ fn is_flushed_in_a_loop(mesh: &Namespace, pod: &str, line: &str) {
 fn a_loop_of_flushes_inside_of_a_pod_is_reported_and_ends_with_the_pod_captured() {
     let Some(node) = node() else { return };
     let mesh = Namespace::new(node, "flushed");
-    let policy = Policy::set(node, r#""AMBIENT_ENABLED":"true""#);
-    let ztunnel = Ztunnel::connect(&socket(node));
+    let (policy, ztunnel) = ambient_mode(node, "");
     let pods = [
         ("nft", FLUSH),
         ("legacy", FLUSH),
@@ -221,16 +220,13 @@ fn a_loop_of_flushes_inside_of_a_pod_is_reported_and_ends_with_the_pod_captured(
     ));
     label(&mesh, "ambient");
     for (pod, line) in pods {
-        wait_for("it is enrolled", || {
-            (annotation(&mesh, pod) == "enabled").then_some(())
-        });
+        enabled(&mesh, pod);
         let netns = node.netns_of(mesh.name, pod);
         let has_legacy = legacy(node, &netns).contains("ISTIO_");
         assert_eq!(has_legacy, pod == "legacy", "{}", rules(node, &netns));
         is_flushed_in_a_loop(&mesh, pod, line);
     }
-    assert_eq!(ztunnel.faults(), Vec::<String>::new());
-    drop(policy);
+    without_faults(&ztunnel, policy);
 }
 
 /// The comparison itself, without a node.

@@ -2,21 +2,16 @@
 //!
 //! The agent must repair them while the loop runs, count the repairs, and not show the host's part as in force.
 
-use crate::ambient::{label, socket, uid};
-use crate::ambient_faults::enabled;
+use crate::ambient::{ambient_mode, enabled, label, uid, without_faults};
 use crate::ambient_flushed::{Loop, legacy};
-use crate::broken_pods::Policy;
 use crate::node::{HOST, node, wait_for};
 use crate::pods::Namespace;
-use weir_testing::ztunnel::Ztunnel;
 
 const HEALED: &str = "weir_ambient_host_healed_total{purpose=\"probes\"}";
 const READY: &str = "weir_ambient_host_ready";
 
 fn is_ready(mesh: &Namespace, pod: &str) -> bool {
-    let path = "jsonpath={.status.conditions[?(@.type==\"Ready\")].status}";
-    let get = ["-n", mesh.name, "get", "pod", pod, "-o", path];
-    mesh.node.kubectl(&get) == "True"
+    mesh.field(pod, ".status.conditions[?(@.type==\"Ready\")].status") == "True"
 }
 
 /// The host's part by this engine, while each of these commands runs in a loop.
@@ -31,23 +26,10 @@ fn is_healed_meanwhile(name: &'static str, settings: &str, commands: [&str; 2]) 
         // The agent prefers legacy tables where some exist: to list a table creates it.
         node.inside(HOST, &["iptables-legacy", "-w", "-t", "nat", "-S"]);
     }
-    let policy = Policy::set(node, &format!(r#""AMBIENT_ENABLED":"true",{settings}"#));
-    let ztunnel = Ztunnel::connect(&socket(node));
-    node.apply(&format!(
-        r#"
-apiVersion: v1
-kind: Pod
-metadata: {{name: one, namespace: {name}}}
-spec:
-  terminationGracePeriodSeconds: 0
-  automountServiceAccountToken: false
-  containers:
-  - name: app
-    image: localhost/busybox:1
-    command: [nc, -ll, -p, "8080", -e, echo, application]
-    readinessProbe: {{tcpSocket: {{port: 8080}}, periodSeconds: 1, failureThreshold: 1}}
-"#
-    ));
+    let (policy, ztunnel) = ambient_mode(node, &format!(",{settings}"));
+    let probe =
+        "    readinessProbe: {tcpSocket: {port: 8080}, periodSeconds: 1, failureThreshold: 1}\n";
+    mesh.application("one", probe);
     // Nothing listens on ztunnel's port, so a captured probe fails.
     mesh.ready(&["one"]);
     enabled(&mesh, "one");
@@ -79,8 +61,7 @@ spec:
             is_ready(&mesh, "one").then_some(())
         });
     }
-    assert_eq!(ztunnel.faults(), Vec::<String>::new());
-    drop(policy);
+    without_faults(&ztunnel, policy);
 }
 
 #[test]

@@ -37,13 +37,7 @@ impl Policy {
             &patch,
         ];
         node.kubectl(&map);
-        node.kubectl(&[
-            "-n",
-            "istio-system",
-            "rollout",
-            "restart",
-            "daemonset/istio-cni-node",
-        ]);
+        node.restart();
         node.rolled_out();
     }
 }
@@ -66,9 +60,8 @@ fn start_outside(mesh: &Namespace, name: &str) {
     ));
     mesh.pod(name, VALIDATION);
     wait_for("the validation fails", || {
-        let path = "jsonpath={.status.initContainerStatuses[0].lastState.terminated.exitCode}";
-        let code = node.kubectl(&["-n", mesh.name, "get", "pod", name, "-o", path]);
-        (code == "126").then_some(())
+        let code = ".status.initContainerStatuses[0].lastState.terminated.exitCode";
+        (mesh.field(name, code) == "126").then_some(())
     });
     node.sh(&format!("kill -CONT {agent}"));
 }
@@ -99,12 +92,8 @@ fn a_pod_is_repaired_in_place() {
     start_outside(&mesh, "one");
     mesh.ready(&["one"]);
     mesh.captured("one");
-    let uid = |mesh: &Namespace| {
-        let path =
-            "jsonpath={.metadata.uid} {.status.initContainerStatuses[0].state.terminated.exitCode}";
-        node.kubectl(&["-n", mesh.name, "get", "pod", "one", "-o", path])
-    };
-    assert!(uid(&mesh).ends_with(" 0"), "{}", uid(&mesh));
+    let code = ".status.initContainerStatuses[0].state.terminated.exitCode";
+    assert_eq!(mesh.field("one", code), "0");
 }
 
 /// A broken pod on a node whose agent has these settings; `rules` are the permissions that it needs besides reading pods.
@@ -144,8 +133,7 @@ fn a_pod_is_labelled() {
     let rules = r#"{"apiGroups":[""],"resources":["pods/status"],"verbs":["patch","update"]}"#;
     let (mesh, _policy) = broken(node, "label", r#""REPAIR_LABEL_PODS":"true""#, rules);
     wait_for("the pod is labelled", || {
-        let path = "jsonpath={.metadata.labels.cni\\.istio\\.io/uninitialized}";
-        let label = node.kubectl(&["-n", "label", "get", "pod", "one", "-o", path]);
+        let label = mesh.field("one", ".metadata.labels.cni\\.istio\\.io/uninitialized");
         (label == "true").then_some(())
     });
     is_told(&mesh, "one", "LabelBrokenPod");

@@ -37,7 +37,7 @@ struct Second {
 impl Second {
     fn start(node: &'static Node) -> Self {
         node.sh(SETUP);
-        let init = node.ok(&["pid"]).trim().to_owned();
+        let init = node.init();
         let socket = format!("/proc/{init}/root/run/two/containerd.sock").into();
         let second = Self { node, socket };
         wait_for("containerd 2 answers", || {
@@ -102,8 +102,7 @@ fn containerd_2_adds_a_pod_and_deletes_it_twice() {
     let mesh = Namespace::new(node, "second");
     // The pod belongs to another node, so the kubelet of this one ignores it.
     mesh.pod("one", "  nodeName: node2\n");
-    let uid = "jsonpath={.metadata.uid}";
-    let uid = node.kubectl(&["-n", "second", "get", "pod", "one", "-o", uid]);
+    let uid = mesh.field("one", ".metadata.uid");
     let second = Second::start(node);
     calls(node);
 

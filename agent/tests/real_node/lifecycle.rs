@@ -1,7 +1,6 @@
 //! Reboots of the node, and other programs that write the same configuration.
 
-use crate::ambient::{annotation, label, plain, socket, stays_captured, uid};
-use crate::broken_pods::Policy;
+use crate::ambient::{ambient_mode, annotation, label, plain, socket, stays_captured, uid};
 use crate::node::{node, wait_for};
 use crate::pods::Namespace;
 use weir_testing::ztunnel::Ztunnel;
@@ -14,8 +13,7 @@ fn after_a_reboot_pods_are_redirected_again() {
     let mesh = Namespace::new(node, "reboot");
     mesh.sidecar("one");
     let ambient = Namespace::new(node, "reboot-ambient");
-    let policy = Policy::set(node, r#""AMBIENT_ENABLED":"true""#);
-    let ztunnel = Ztunnel::connect(&socket(node));
+    let (policy, ztunnel) = ambient_mode(node, "");
     label(&ambient, "ambient");
     plain(&ambient, "two");
     mesh.ready(&["one"]);
@@ -23,10 +21,7 @@ fn after_a_reboot_pods_are_redirected_again() {
     stays_captured(&ambient, "two", 0);
     let (old, uid) = (ztunnel.pods(), uid(&ambient, "two"));
     drop(ztunnel);
-    let started = || {
-        let path = "jsonpath={.status.containerStatuses[*].containerID}";
-        node.kubectl(&["-n", "reboot", "get", "pod", "one", "-o", path])
-    };
+    let started = || mesh.field("one", ".status.containerStatuses[*].containerID");
     let before = started();
     node.ok(&["reboot"]);
     wait_for("the pod is started anew", || {

@@ -1,11 +1,9 @@
 //! Many pods of ambient mode on one node: some in each run of the tests, and the maximum number in `ci/node scale`, which takes minutes.
 
-use crate::ambient::{label, socket};
-use crate::broken_pods::Policy;
+use crate::ambient::{ambient_mode, label, without_faults};
 use crate::node::{Node, node, wait_within};
 use crate::pods::Namespace;
 use std::time::{Duration, Instant};
-use weir_testing::ztunnel::Ztunnel;
 
 /// A kubelet on two processors starts one or two pods per second.
 const PATIENCE: Duration = Duration::from_secs(900);
@@ -47,8 +45,7 @@ fn all_pods_are_enrolled_at_once_and_again_by_another_agent() {
     let Some(node) = node() else { return };
     let mesh = Namespace::new(node, "many");
     label(&mesh, "ambient");
-    let policy = Policy::set(node, r#""AMBIENT_ENABLED":"true""#);
-    let ztunnel = Ztunnel::connect(&socket(node));
+    let (policy, ztunnel) = ambient_mode(node, "");
     let kubelet = || processor_time(node, node.sh("cat /run/kubelet.pid").trim());
     let before = (usage(node), kubelet());
     let begun = Instant::now();
@@ -91,14 +88,7 @@ spec:
     println!("ticks of the agent and of the kubelet: {of_pods:?}");
     assert!(of_pods.0 <= of_pods.1, "{of_pods:?}");
     let begun = Instant::now();
-    let restart = [
-        "-n",
-        "istio-system",
-        "rollout",
-        "restart",
-        "daemonset/istio-cni-node",
-    ];
-    node.kubectl(&restart);
+    node.restart();
     node.rolled_out();
     ztunnel.snapshots(2);
     assert_eq!(all("every pod is enrolled by another agent"), uids);
@@ -110,11 +100,10 @@ spec:
     wait_within(PATIENCE, "all leave", || {
         ztunnel.pods().is_empty().then_some(())
     });
-    assert_eq!(ztunnel.faults(), Vec::<String>::new());
     wait_within(PATIENCE, "the host forgets them", || {
         let of_host = node.of_host();
         let is_left = uids.iter().any(|uid| of_host.contains(uid));
         (!is_left).then_some(())
     });
-    drop(policy);
+    without_faults(&ztunnel, policy);
 }

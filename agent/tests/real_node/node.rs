@@ -94,6 +94,11 @@ impl Node {
         printed(self.run(args, ""), &args.join(" "))
     }
 
+    /// The process ID of the node's first process, on this machine.
+    pub(crate) fn init(&self) -> String {
+        self.ok(&["pid"]).trim().to_owned()
+    }
+
     /// Runs a line of shell on the node.
     #[track_caller]
     pub(crate) fn sh(&self, script: &str) -> String {
@@ -175,6 +180,13 @@ impl Node {
         String::from_utf8_lossy(&told.stdout).into_owned()
     }
 
+    /// Lets another agent take the place of the running one, without waiting for it.
+    #[track_caller]
+    pub(crate) fn restart(&self) {
+        let restart = ["rollout", "restart", "daemonset/istio-cni-node"];
+        self.kubectl(&[&AGENT[..], &restart].concat());
+    }
+
     #[track_caller]
     pub(crate) fn rolled_out(&self) {
         let status = ["rollout", "status", "daemonset/istio-cni-node", TIMEOUT];
@@ -239,7 +251,7 @@ impl Node {
 
     /// A command of this machine in a namespace of the node: `/var/run/netns/NAME`, or the node's own, [`HOST`].
     pub(crate) fn entering(&self, netns: &str, command: &[&str]) -> Command {
-        let init = self.ok(&["pid"]).trim().to_owned();
+        let init = self.init();
         let path = match netns.rsplit_once("/run/netns/") {
             Some((_, name)) => format!("--net=/proc/{init}/root/run/netns/{name}"),
             None => format!("--net=/proc/{init}/ns/net"),

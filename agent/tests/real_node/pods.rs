@@ -8,6 +8,15 @@ const NOWHERE: &str = "10.99.99.99";
 /// Every ADD on the node blocks while this file exists.
 const GATE: &str = "/run/gate";
 
+/// The command of an application on port 8080.
+const APPLICATION: &str = "    command: [nc, -ll, -p, '8080', -e, echo, application]\n";
+/// A stand-in for the proxy.
+const PROXY: &str = r#"  - name: istio-proxy
+    image: localhost/busybox:1
+    securityContext: {runAsUser: 1337, runAsGroup: 1337}
+    command: [sh, -c, "nc -ll -p 15001 -e echo outbound & exec nc -ll -p 15006 -e echo inbound"]
+"#;
+
 /// A namespace of the cluster, which is deleted with its pods when this value is dropped.
 pub(crate) struct Namespace {
     pub(crate) node: &'static Node,
@@ -22,6 +31,30 @@ impl Namespace {
         Self { node, name }
     }
 
+    /// Creates a pod with one container. `lines` are what the manifest says of the container, indented by four blanks, and then of the
+    /// pod, by two.
+    pub(crate) fn create(&self, pod: &str, annotations: &str, lines: &str) {
+        let namespace = self.name;
+        self.node.apply(&format!(
+            "
+apiVersion: v1
+kind: Pod
+metadata: {{name: {pod}, namespace: {namespace}, annotations: {annotations}}}
+spec:
+  terminationGracePeriodSeconds: 0
+  automountServiceAccountToken: false
+  containers:
+  - name: app
+    image: localhost/busybox:1
+{lines}"
+        ));
+    }
+
+    /// Creates a pod with an application on port 8080, and more lines as in [`Namespace::create`].
+    pub(crate) fn application(&self, pod: &str, more: &str) {
+        self.create(pod, "{}", &format!("{APPLICATION}{more}"));
+    }
+
     /// Creates a pod with an application on port 8080 and a stand-in for the proxy, which reports the port on which it was reached.
     pub(crate) fn sidecar(&self, pod: &str) {
         self.pod(pod, "");
@@ -29,28 +62,16 @@ impl Namespace {
 
     /// Like [`Namespace::sidecar`], with more lines of the specification, each indented by two blanks.
     pub(crate) fn pod(&self, pod: &str, more: &str) {
-        let namespace = self.name;
-        self.node.apply(&format!(
-            r#"
-apiVersion: v1
-kind: Pod
-metadata:
-  name: {pod}
-  namespace: {namespace}
-  annotations: {{sidecar.istio.io/status: '{{}}'}}
-spec:
-  terminationGracePeriodSeconds: 0
-  automountServiceAccountToken: false
-  containers:
-  - name: app
-    image: localhost/busybox:1
-    command: [nc, -ll, -p, "8080", -e, echo, application]
-  - name: istio-proxy
-    image: localhost/busybox:1
-    securityContext: {{runAsUser: 1337, runAsGroup: 1337}}
-    command: [sh, -c, "nc -ll -p 15001 -e echo outbound & exec nc -ll -p 15006 -e echo inbound"]
-{more}"#
-        ));
+        let status = "{sidecar.istio.io/status: '{}'}";
+        self.create(pod, status, &format!("{APPLICATION}{PROXY}{more}"));
+    }
+
+    /// A field of a pod, by its JSONPath; empty if it is not set.
+    #[track_caller]
+    pub(crate) fn field(&self, pod: &str, path: &str) -> String {
+        let path = format!("jsonpath={{{path}}}");
+        self.node
+            .kubectl(&["-n", self.name, "get", "pod", pod, "-o", &path])
     }
 
     #[track_caller]
@@ -59,9 +80,7 @@ spec:
     }
 
     pub(crate) fn address(&self, pod: &str) -> String {
-        let path = "jsonpath={.status.podIP}";
-        self.node
-            .kubectl(&["-n", self.name, "get", "pod", pod, "-o", path])
+        self.field(pod, ".status.podIP")
     }
 
     /// Checks that both directions are captured, and that the proxy's own traffic is not.
@@ -174,11 +193,7 @@ fn a_pod_is_redirected_and_leaves_nothing_behind() {
 fn a_pod_without_a_sidecar_is_left_alone() {
     let Some(node) = node() else { return };
     let plain = Namespace::new(node, "plain");
-    node.apply(
-        "---\n{apiVersion: v1, kind: Pod, metadata: {name: one, namespace: plain}, spec: {terminationGracePeriodSeconds: 0, \
-         automountServiceAccountToken: false, \
-         containers: [{name: app, image: localhost/busybox:1, command: [nc, -ll, -p, '8080', -e, echo, application]}]}}",
-    );
+    plain.application("one", "");
     plain.ready(&["one"]);
     let answer = node.sh(&format!(
         "echo | busybox nc -w 2 {} 8080",

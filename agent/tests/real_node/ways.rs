@@ -3,8 +3,7 @@
 //! Two programs stand for ztunnel, which listens in two places: in the pod, and in the namespace of a pod with ztunnel's label. Each sends
 //! the name of its place; the server outside reports a request in plain text.
 
-use crate::ambient::{annotation, found, label, repeating, socket};
-use crate::broken_pods::Policy;
+use crate::ambient::{ambient_mode, enabled, found, label, repeating, without_faults};
 use crate::node::{Node, node, wait_for};
 use crate::pods::Namespace;
 use std::io::Write;
@@ -16,7 +15,6 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use weir_netlink::Netns;
 use weir_netlink::route::{Route, Routing};
-use weir_testing::ztunnel::Ztunnel;
 
 /// The mark of ztunnel's sockets.
 const MARK: u32 = 0x539;
@@ -78,7 +76,7 @@ impl Drop for Listener {
 
 /// A network beside the node; it ends with its namespace.
 fn outside(node: &Node) -> Netns {
-    let init = node.ok(&["pid"]).trim().to_owned();
+    let init = node.init();
     let host = Netns::open(&PathBuf::from(format!("/proc/{init}/ns/net"))).unwrap();
     let outside = Netns::create().unwrap();
     let (at_node, inside) = (
@@ -100,7 +98,7 @@ fn outside(node: &Node) -> Netns {
 
 /// The network namespace of a pod, as this machine accesses it.
 fn netns(node: &Node, namespace: &str, pod: &str) -> Netns {
-    let init = node.ok(&["pid"]).trim().to_owned();
+    let init = node.init();
     let path = node.netns_of(namespace, pod);
     let name = path.rsplit('/').next().unwrap();
     Netns::open(&PathBuf::from(format!(
@@ -199,12 +197,9 @@ fn four_ways_follow_each_other_while_a_pod_sends() {
     let _in_pod = Listener::open(&netns(node, mesh.name, "app"), OUTBOUND, "pod");
     let at_node = netns(node, "istio-system", "ztunnel");
     let _at_node = Listener::open(&at_node, OUTBOUND, "node");
-    let policy = Policy::set(node, r#""AMBIENT_ENABLED":"true""#);
-    let ztunnel = Ztunnel::connect(&socket(node));
+    let (policy, ztunnel) = ambient_mode(node, "");
     label(&mesh, "ambient");
-    wait_for("it is enrolled", || {
-        (annotation(&mesh, "app") == "enabled").then_some(())
-    });
+    enabled(&mesh, "app");
     wait_for("it is captured", || {
         let last = found(&mesh, "app").pop();
         (last.as_deref() == Some("pod")).then_some(())
@@ -240,6 +235,6 @@ fn four_ways_follow_each_other_while_a_pod_sends() {
             &said[since..]
         );
     }
-    assert_eq!(ztunnel.faults(), Vec::<String>::new());
-    drop((policy, proxy));
+    without_faults(&ztunnel, policy);
+    drop(proxy);
 }
