@@ -8,7 +8,6 @@ use serde_json::{Value, json};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
-use std::time::{Duration, Instant};
 use weir_netlink::Netns;
 use weir_testing::ztunnel::Ztunnel;
 
@@ -21,8 +20,6 @@ const SELECTORS: &str = "[{podSelector: {matchLabels: {istio.io/dataplane-mode: 
 
 /// The interval exceeds the deadlines of the tests, so only a notification of the kernel can cause a repair.
 pub(crate) const SELDOM: (&str, &str) = ("WEIR_VERIFY_INTERVAL", "3600");
-/// The interval between two comparisons of the host's rules.
-const ROUND: Duration = Duration::from_secs(30);
 
 /// A node with a network namespace for the host, and its API server.
 pub(crate) struct Scene {
@@ -40,6 +37,13 @@ impl Scene {
             server,
             host: Netns::create().unwrap(),
         }
+    }
+
+    /// A scene with one running pod. Prints the reason and returns `None` if its sandbox cannot be created.
+    pub(crate) fn of(name: &str) -> Option<(Sandbox, Self)> {
+        let (sandbox, scene) = (Sandbox::of(name)?, Self::new());
+        scene.put(name, &sandbox);
+        Some((sandbox, scene))
     }
 
     pub(crate) fn socket(&self) -> String {
@@ -84,6 +88,13 @@ impl Scene {
         Ztunnel::connect(&self.node.path("ztunnel.sock"))
     }
 
+    /// Starts an agent and connects a ztunnel; waits until this number of pods is enrolled.
+    pub(crate) fn enrolled(&self, pods: u64, settings: &[(&str, &str)]) -> (Agent, Ztunnel) {
+        let (agent, ztunnel) = (self.start(settings), self.ztunnel());
+        agent.until("enrolled", || states(&agent, "enrolled") == pods);
+        (agent, ztunnel)
+    }
+
     /// Adds a running pod with this sandbox to the API server.
     pub(crate) fn put(&self, name: &str, sandbox: &Sandbox) {
         self.server.put(running(name, &sandbox.address));
@@ -91,6 +102,19 @@ impl Scene {
 
     pub(crate) fn annotation(&self, name: &str) -> Value {
         self.server.annotations("shop", name)[ANNOTATION].clone()
+    }
+
+    /// The output of a tool in the namespace of the host.
+    #[track_caller]
+    pub(crate) fn tool(&self, words: &str) -> String {
+        let mut run = Command::new("nsenter");
+        run.arg(format!("--net={}", self.host.path().display()));
+        let run = run
+            .args(words.split(' '))
+            .output()
+            .expect("nsenter is needed");
+        assert!(run.status.success(), "{words}: {run:?}");
+        String::from_utf8(run.stdout).unwrap()
     }
 
     /// The rules of the host, with the addresses that probes may reach and the UIDs of their pods.
@@ -129,13 +153,11 @@ pub(crate) fn is_captured(sandbox: &Sandbox) -> bool {
     ]
     .iter()
     .all(|table| rules.contains(table))
-        && sandbox
-            .tool("ip", &["rule"])
-            .contains("fwmark 0x111/0xfff lookup 100")
+        && sandbox.ip("rule").contains("fwmark 0x111/0xfff lookup 100")
 }
 
 pub(crate) fn has_no_rules(sandbox: &Sandbox) -> bool {
-    !sandbox.rules().contains("istio") && !sandbox.tool("ip", &["rule"]).contains("lookup 100")
+    !sandbox.rules().contains("istio") && !sandbox.ip("rule").contains("lookup 100")
 }
 
 pub(crate) fn states(agent: &Agent, state: &str) -> u64 {
@@ -185,11 +207,9 @@ pub(crate) fn post_to(node: &Node, path: &str, body: &str) -> (u16, String) {
 // matrix: every; variants no-xtables no-ipset no-ipv6
 #[test]
 fn a_pod_joins_is_healed_and_leaves() {
-    let Some(sandbox) = Sandbox::of("web") else {
+    let Some((sandbox, scene)) = Scene::of("web") else {
         return;
     };
-    let scene = Scene::new();
-    scene.put("web", &sandbox);
     let mut agent = scene.start(&[SELDOM]);
     agent.until("captured without a proxy", || is_captured(&sandbox));
     agent.until("pending", || scene.annotation("web") == "pending");
@@ -240,18 +260,13 @@ fn a_pod_joins_is_healed_and_leaves() {
 // matrix: every
 #[test]
 fn routing_that_another_program_deletes_comes_back_at_once() {
-    let Some(sandbox) = Sandbox::of("routed") else {
+    let Some((sandbox, scene)) = Scene::of("routed") else {
         return;
     };
-    sandbox.tool("ip", &["link", "set", "lo", "up"]);
-    let scene = Scene::new();
-    scene.put("routed", &sandbox);
-    let agent = scene.start(&[SELDOM]);
-    let _ztunnel = scene.ztunnel();
-    agent.until("enrolled", || states(&agent, "enrolled") == 1);
+    let (agent, _ztunnel) = scene.enrolled(1, &[SELDOM]);
     let listed = |family: &str, what: &str| match what {
-        "rule" => sandbox.tool("ip", &[family, "rule"]),
-        _ => sandbox.tool("ip", &[family, "route", "show", "table", "100"]),
+        "rule" => sandbox.ip(&format!("{family} rule")),
+        _ => sandbox.ip(&format!("{family} route show table 100")),
     };
     let has = |family: &str, what: &str| {
         let expected = match what {
@@ -270,10 +285,9 @@ fn routing_that_another_program_deletes_comes_back_at_once() {
         ] {
             // The other family's routes come back after the first family's.
             agent.until(&format!("{family} {what}"), || has(family, what));
-            let words: Vec<&str> = [family].into_iter().chain(delete.split(' ')).collect();
-            sandbox.tool("ip", &words);
+            sandbox.ip(&format!("{family} {delete}"));
             if delete.starts_with("link") {
-                sandbox.tool("ip", &["link", "set", "lo", "up"]);
+                sandbox.ip("link set lo up");
             }
             healed += 1;
             agent.until(&format!("{family} {delete} is healed"), || {
@@ -282,93 +296,6 @@ fn routing_that_another_program_deletes_comes_back_at_once() {
             });
         }
     }
-}
-
-// matrix: every; variants no-xtables no-ipset no-ipv6
-#[test]
-fn rules_of_the_host_that_another_program_deletes_come_back_at_once_and_are_counted() {
-    let Some(sandbox) = Sandbox::of("probed") else {
-        return;
-    };
-    let scene = Scene::new();
-    scene.put("probed", &sandbox);
-    let agent = scene.start(&[]);
-    let _ztunnel = scene.ztunnel();
-    agent.until("enrolled", || states(&agent, "enrolled") == 1);
-    let whole = scene.probed();
-    let host = scene.host.path().display().to_string();
-    let healed = || agent.metric("weir_ambient_host_healed_total{purpose=\"probes\"}");
-    let begun = Instant::now();
-    for change in [
-        "flush ruleset".to_owned(),
-        "flush chain inet istio-ambient-nat postrouting".to_owned(),
-        format!(
-            "delete element inet istio-ambient-nat istio-inpod-probes-v4 {{ {} }}",
-            sandbox.address
-        ),
-    ] {
-        let before = healed();
-        agent.until(&format!("{change} is healed"), || {
-            // A repair is not counted if the agent was about to write the rules in any case, as in its first moments.
-            if scene.probed() == whole && healed() == before {
-                let mut nft = Command::new("nsenter");
-                let nft = nft.args([&format!("--net={host}"), "nft", &change]);
-                assert!(nft.status().unwrap().success(), "{change}");
-            }
-            healed() > before && scene.probed() == whole
-        });
-    }
-    // If only the periodic comparison repaired the rules, two more intervals would pass between the first repair and the third.
-    assert!(begun.elapsed() < 2 * ROUND, "{:?}", begun.elapsed());
-    agent.until("logged", || {
-        let log = agent.log();
-        log.contains("ambient_host_healed") || log.contains("were not as they should be")
-    });
-    let before = healed();
-    // Changes to foreign tables cause no repair.
-    let mut nft = Command::new("nsenter");
-    nft.args([&format!("--net={host}"), "nft", "add", "table", "inet", "x"]);
-    assert!(nft.status().unwrap().success());
-    agent.until("still enrolled", || states(&agent, "enrolled") == 1);
-    assert_eq!(healed(), before);
-}
-
-/// The agent repairs the rules each time, but probes fail until then.
-#[test]
-fn rules_of_the_host_that_are_removed_again_and_again_are_not_shown_as_in_force() {
-    let Some(sandbox) = Sandbox::of("contended") else {
-        return;
-    };
-    let scene = Scene::new();
-    scene.put("contended", &sandbox);
-    let agent = scene.start(&[("WEIR_VERIFY_INTERVAL", "1")]);
-    let _ztunnel = scene.ztunnel();
-    agent.until("enrolled", || states(&agent, "enrolled") == 1);
-    let whole = scene.probed();
-    let ready = || agent.metric("weir_ambient_host_ready");
-    agent.until("in force", || ready() == 1);
-    let host = scene.host.path().display().to_string();
-    let flush = || {
-        let mut nft = Command::new("nsenter");
-        let run = nft.args([&format!("--net={host}"), "nft", "flush", "ruleset"]);
-        assert!(run.status().unwrap().success());
-    };
-    agent.until("told", || {
-        flush();
-        ready() == 0
-    });
-    let why = "another program changes the rules again and again";
-    agent.until("shown", || {
-        let reason = agent.facts()["ambient"]["host"]["reason"].to_string();
-        let (status, missing) = agent.probe("/readyz");
-        reason.contains(why) && status == 503 && missing.contains(why)
-    });
-    // The rules are in force now, but may be removed again. The agent still repairs them, without a message each time.
-    for _ in 0..4 {
-        flush();
-        agent.until("repaired", || scene.probed() == whole);
-    }
-    assert_eq!(ready(), 0, "{}", agent.log());
 }
 
 #[test]
@@ -434,99 +361,6 @@ fn a_pod_whose_annotation_is_not_written_is_not_shown_as_enrolled() {
     scene.server.fault(|_| None);
     agent.until("left", || states(&agent, "leaving") == 0);
     assert_eq!(ztunnel.faults(), Vec::<String>::new());
-}
-
-// matrix: every; variants no-nftables
-#[test]
-fn legacy_rules_and_sets_of_the_host_come_back_in_seconds() {
-    let Some(sandbox) = Sandbox::of("probed") else {
-        return;
-    };
-    let scene = Scene::new();
-    scene.put("probed", &sandbox);
-    let host = scene.host.path().display().to_string();
-    let tool = |words: &str| {
-        let mut run = Command::new("nsenter");
-        let run = run
-            .arg(format!("--net={host}"))
-            .args(words.split(' '))
-            .output();
-        let run = run.expect("iptables-legacy and ipset are needed");
-        assert!(run.status.success(), "{words}: {run:?}");
-        String::from_utf8(run.stdout).unwrap()
-    };
-    // The existing set determines the engine.
-    tool("ipset create istio-inpod-probes-v4 hash:ip comment");
-    let agent = scene.start(&[("NATIVE_NFTABLES", "false")]);
-    let _ztunnel = scene.ztunnel();
-    agent.until("enrolled", || states(&agent, "enrolled") == 1);
-    let state = || {
-        let sets = tool("ipset save istio-inpod-probes-v4");
-        (tool("iptables-legacy -t nat -S"), sets)
-    };
-    let whole = state();
-    assert!(
-        whole.0.contains("ISTIO_POSTRT") && whole.1.contains("uid-probed"),
-        "{whole:?}"
-    );
-    let healed = || agent.metric("weir_ambient_host_healed_total{purpose=\"probes\"}");
-    let begun = Instant::now();
-    // Each change is repeated: after its repair it looks as it did before the repair.
-    let (rules, set) = (
-        "iptables-legacy -t nat -F",
-        "ipset flush istio-inpod-probes-v4",
-    );
-    for change in [rules, rules, set, set] {
-        let before = healed();
-        agent.until(&format!("{change} is healed"), || {
-            // A repair is not counted if the agent was about to write the rules in any case, as in its first moments.
-            if state() == whole && healed() == before {
-                tool(change);
-            }
-            healed() > before && state() == whole
-        });
-    }
-    // If only the periodic comparison repaired one of the changes, an interval would pass between two repairs.
-    assert!(begun.elapsed() < ROUND, "{:?}", begun.elapsed());
-}
-
-#[test]
-fn what_istios_agent_wrote_at_the_host_by_iptables_nft_is_replaced() {
-    let Some(sandbox) = Sandbox::of("taken-over") else {
-        return;
-    };
-    let scene = Scene::new();
-    scene.put("taken-over", &sandbox);
-    let host = scene.host.path().display().to_string();
-    let tool = |words: &str| {
-        let mut run = Command::new("nsenter");
-        let run = run
-            .arg(format!("--net={host}"))
-            .args(words.split(' '))
-            .output();
-        let run = run.expect("iptables-nft and ipset are needed");
-        assert!(run.status.success(), "{words}: {run:?}");
-        String::from_utf8(run.stdout).unwrap()
-    };
-    for words in [
-        "ipset create istio-inpod-probes-v4 hash:ip comment",
-        "iptables-nft -t nat -N ISTIO_POSTRT",
-        "iptables-nft -t nat -A ISTIO_POSTRT -p tcp -m owner --socket-exists -m set \
-         --match-set istio-inpod-probes-v4 dst -j SNAT --to-source 169.254.7.127",
-        "iptables-nft -t nat -I POSTROUTING 1 -j ISTIO_POSTRT",
-        "iptables-nft -t nat -A POSTROUTING -s 10.1.0.0/16 -j MASQUERADE",
-    ] {
-        tool(words);
-    }
-    let agent = scene.start(&[("NATIVE_NFTABLES", "false")]);
-    let _ztunnel = scene.ztunnel();
-    agent.until("enrolled", || states(&agent, "enrolled") == 1);
-    agent.until("replaced", || {
-        let rules = tool("iptables-nft -t nat -S");
-        !rules.contains("ISTIO_POSTRT") && rules.contains("10.1.0.0/16")
-    });
-    agent.until("the sets are gone", || tool("ipset list -n").is_empty());
-    assert!(scene.probed().contains("uid-taken-over"));
 }
 
 #[test]
@@ -607,15 +441,13 @@ fn pods_stay_annotated_while_ztunnel_or_the_agent_is_replaced() {
 /// The agent reports a conflict. It keeps the pod in ztunnel, because without ztunnel the pod would have no network at all.
 #[test]
 fn a_pod_in_which_another_program_takes_packets_first_stays_enrolled() {
-    let Some(sandbox) = Sandbox::of("passed-by") else {
+    let Some((sandbox, scene)) = Scene::of("passed-by") else {
         return;
     };
     let chain = "{ type filter hook output priority -310 ; }";
     sandbox.tool("nft", &["add", "table", "inet", "t"]);
     sandbox.tool("nft", &["add", "chain", "inet", "t", "c", chain]);
     sandbox.tool("nft", &["add", "rule", "inet", "t", "c", "notrack"]);
-    let scene = Scene::new();
-    scene.put("passed-by", &sandbox);
     let mut agent = scene.start(&[]);
     let ztunnel = scene.ztunnel();
     ztunnel.carries("uid-passed-by", Some(id(&sandbox)));
@@ -641,14 +473,12 @@ fn a_pod_in_which_another_program_takes_packets_first_stays_enrolled() {
     agent.until("told still", || is_told(&agent, notrack));
     sandbox.tool("nft", &["delete", "table", "inet", "t"]);
     agent.until("as it should be", || states(&agent, "enrolled") == 1);
-    let ip = |line: &str| sandbox.tool("ip", &line.split(' ').collect::<Vec<_>>());
-    ip("link add d0 type veth peer name d1");
-    ip("address add 10.99.0.1/24 dev d0");
-    ip("route add blackhole default table 50");
+    sandbox.link("d0", "10.99.0.1/24");
+    sandbox.ip("route add blackhole default table 50");
     // A policy rule as the sbr plugin adds it.
-    ip("rule add from 10.99.0.1 lookup 50 priority 50");
+    sandbox.ip("rule add from 10.99.0.1 lookup 50 priority 50");
     agent.until("told of routing", || is_told(&agent, "lookup 50"));
-    ip("rule del priority 50");
+    sandbox.ip("rule del priority 50");
     agent.until("good again", || states(&agent, "enrolled") == 1);
     let healed = agent.metric("weir_ambient_healed_total{cause=\"missing\"}");
     assert_eq!(healed, 1, "what is foreign is not repaired");
@@ -658,12 +488,10 @@ fn a_pod_in_which_another_program_takes_packets_first_stays_enrolled() {
 /// An earlier agent had enrolled the pod, and its sandbox no longer exists.
 #[test]
 fn a_pod_of_which_nothing_runs_leaves_the_mesh() {
-    let Some(other) = Sandbox::of("other") else {
+    let Some((_other, scene)) = Scene::of("other") else {
         return;
     };
-    let scene = Scene::new();
     scene.server.put(labelled("none"));
-    scene.put("other", &other);
     let mut ended = running("ended", "10.99.0.7");
     ended["metadata"]["annotations"][ANNOTATION] = "enabled".into();
     scene.server.put(ended);
@@ -687,9 +515,7 @@ fn addresses_of_pods_that_an_earlier_agent_enrolled_stay_until_they_are_looked_a
     for (name, sandbox) in [("claimed", claimed), ("blank", blank), ("deleted", deleted)] {
         scene.put(name, sandbox);
     }
-    let mut agent = scene.start(&[]);
-    let _ztunnel = scene.ztunnel();
-    agent.until("enrolled", || states(&agent, "enrolled") == 3);
+    let (mut agent, _ztunnel) = scene.enrolled(3, &[]);
     agent.signal(nix::sys::signal::Signal::SIGKILL);
     drop(agent);
     // Another pod claims the address of the first, and the API server has no address of the second.
@@ -721,11 +547,9 @@ fn addresses_of_pods_that_an_earlier_agent_enrolled_stay_until_they_are_looked_a
 
 #[test]
 fn a_refusal_and_a_silent_api_server_are_told_and_tried_again() {
-    let Some(sandbox) = Sandbox::of("web") else {
+    let Some((sandbox, scene)) = Scene::of("web") else {
         return;
     };
-    let scene = Scene::new();
-    scene.put("web", &sandbox);
     let agent = scene.start(&[]);
     let ztunnel = scene.ztunnel();
     ztunnel.refuse("uid-web", Some("cannot listen on 15001"));
@@ -750,14 +574,10 @@ fn a_refusal_and_a_silent_api_server_are_told_and_tried_again() {
 
 #[test]
 fn the_connections_of_ztunnel_are_listed() {
-    let Some(sandbox) = Sandbox::of("web") else {
+    let Some((_sandbox, scene)) = Scene::of("web") else {
         return;
     };
-    let scene = Scene::new();
-    scene.put("web", &sandbox);
-    let agent = scene.start(&[]);
-    let _ztunnel = scene.ztunnel();
-    agent.until("enrolled", || states(&agent, "enrolled") == 1);
+    let (agent, _ztunnel) = scene.enrolled(1, &[]);
     let listed = || {
         let facts = agent.facts();
         facts["ambient"]["ztunnels"].clone()

@@ -2,8 +2,8 @@
 
 use crate::ambient::{Scene, event, post, running, until_it_listens, why};
 use crate::ambient_killed::by_programs;
-use crate::ambient_node::{Listener, NODE, Pod, address, programs_or_skip, set, ztunnel};
-use crate::api_server::{Answer, Asked, namespace};
+use crate::ambient_node::{NODE, address, programs_or_skip, with_ztunnel};
+use crate::api_server::{Answer, Asked};
 use crate::support::Agent;
 use nix::sys::signal::Signal;
 use serde_json::json;
@@ -30,21 +30,15 @@ fn next(scene: &Scene, mut agent: Agent, settings: &[(&str, &str)]) -> Agent {
 
 /// Tests run in parallel, so `name` and the numbers must be unique.
 fn stays_captured(name: &str, numbers: [u8; 2], settings: &[(&str, &str)]) {
-    let scene = Scene::new();
-    set(&scene.host, "ipv4/ip_forward", "1");
     let proxy = format!("zt-{name}");
-    let pods = [(name, numbers[0]), (&proxy, numbers[1])];
-    let pods = pods.map(|(name, number)| Pod::new(name, number, &scene.host));
-    let [Some(web), Some(zt)] = pods else {
+    let pods = with_ztunnel((name, numbers[0]), (&proxy, numbers[1]));
+    let Some((scene, web, _zt, listener)) = pods else {
         return;
     };
     scene
         .server
         .fault(|asked| is_annotation(asked).then_some(Answer::Status(500)));
-    scene.server.put(namespace("istio-system"));
-    scene.server.put(ztunnel(&zt, &proxy, true));
     scene.server.put(web.object("shop", name));
-    let listener = Listener::of(&zt);
     let agent = scene.start(settings);
     agent.until("captured", || listener.gets(&web));
 
@@ -82,17 +76,11 @@ fn by_programs_a_pod_stays_captured_while_something_is_not_known() {
 /// The plugin hands the pod over, while the API server has no address of it, or that of the previous sandbox. The next agent does not have
 /// the request of the plugin.
 fn stays_captured_after_a_hand_over(name: &str, numbers: [u8; 2], settings: &[(&str, &str)]) {
-    let scene = Scene::new();
-    set(&scene.host, "ipv4/ip_forward", "1");
     let proxy = format!("zt-{name}");
-    let pods = [(name, numbers[0]), (&proxy, numbers[1])];
-    let pods = pods.map(|(name, number)| Pod::new(name, number, &scene.host));
-    let [Some(web), Some(zt)] = pods else {
+    let pods = with_ztunnel((name, numbers[0]), (&proxy, numbers[1]));
+    let Some((scene, web, _zt, listener)) = pods else {
         return;
     };
-    scene.server.put(namespace("istio-system"));
-    scene.server.put(ztunnel(&zt, &proxy, true));
-    let listener = Listener::of(&zt);
     let ips = json!([{"Address": {"IP": address(numbers[0], 10), "Mask": "////AA=="}}]);
     let told = event(name, web.sandbox.netns().path(), &ips);
     let old = address(numbers[0], 99);

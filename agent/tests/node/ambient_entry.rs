@@ -4,7 +4,7 @@ use crate::ambient::{
     ANNOTATION, MODE, Scene, event, hand_over, id, is_captured, post, post_to, running, states,
     until_it_listens, why as why_of,
 };
-use crate::ambient_node::{Listener, NODE, Pod, address, set, ztunnel};
+use crate::ambient_node::{NODE, address, set, with_ztunnel};
 use crate::api_server::namespace;
 use crate::groups::Group;
 use crate::repair::Sandbox;
@@ -194,11 +194,9 @@ fn a_sandbox_without_addresses_is_not_refused_for_those_of_the_one_before() {
 /// Multus calls the plugin for each network of a pod, without addresses or with those of that network.
 #[test]
 fn another_attachment_takes_no_addresses_away() {
-    let Some(sandbox) = Sandbox::of("multi") else {
+    let Some((sandbox, scene)) = Scene::of("multi") else {
         return;
     };
-    let scene = Scene::new();
-    scene.put("multi", &sandbox);
     let agent = scene.start(&[]);
     let ztunnel = scene.ztunnel();
     ztunnel.snapshots(1);
@@ -222,24 +220,18 @@ fn another_attachment_takes_no_addresses_away() {
 /// If the addresses of a pod that is captured by address were lost, it would send in plain text.
 #[test]
 fn another_attachment_of_a_pod_that_is_captured_at_the_node() {
-    let scene = Scene::new();
-    set(&scene.host, "ipv4/ip_forward", "1");
-    set(&scene.host, "ipv4/conf/all/rp_filter", "1");
-    let names = ["attached", "attached-proxy"];
-    let pods = [(names[0], 41), (names[1], 42)].map(|(name, n)| Pod::new(name, n, &scene.host));
-    let [Some(web), Some(proxy)] = pods else {
+    let pods = with_ztunnel(("attached", 41), ("attached-proxy", 42));
+    let Some((scene, web, _proxy, listener)) = pods else {
         return;
     };
-    scene.server.put(namespace("istio-system"));
-    scene.server.put(web.object("shop", names[0]));
-    scene.server.put(ztunnel(&proxy, names[1], true));
-    let listener = Listener::of(&proxy);
+    set(&scene.host, "ipv4/conf/all/rp_filter", "1");
+    scene.server.put(web.object("shop", "attached"));
     let agent = scene.start(&NODE);
-    agent.until("enrolled", || scene.annotation(names[0]) == "enabled");
+    agent.until("enrolled", || scene.annotation("attached") == "enabled");
     let of = |address: String| json!([{"Address": {"IP": address}}]);
     let own = of(address(41, 10).to_string());
     for ips in [own, json!(null), of("10.99.99.5".to_owned())] {
-        let body = event(names[0], web.sandbox.netns().path(), &ips);
+        let body = event("attached", web.sandbox.netns().path(), &ips);
         agent.until("handed over", || {
             post(&scene.node, &body) == (200, String::new())
         });
@@ -288,11 +280,9 @@ fn addresses_that_are_not_in_the_namespace_that_the_plugin_names_are_left_out() 
 
 #[test]
 fn the_plugin_is_told_at_check_whether_a_pod_is_enrolled() {
-    let Some(sandbox) = Sandbox::of("checked") else {
+    let Some((sandbox, scene)) = Scene::of("checked") else {
         return;
     };
-    let scene = Scene::new();
-    scene.put("checked", &sandbox);
     let agent = scene.start(&[]);
     let check = || {
         let body = event("checked", sandbox.netns().path(), &Value::Null);
@@ -361,9 +351,7 @@ fn check_for_another_namespace_than_that_of_the_pod_fails() {
     };
     let scene = Scene::new();
     scene.put("elsewhere", &sandbox);
-    let agent = scene.start(&[]);
-    let _ztunnel = scene.ztunnel();
-    agent.until("enrolled", || states(&agent, "enrolled") == 1);
+    let (agent, _ztunnel) = scene.enrolled(1, &[]);
     let check = |netns: &Path| {
         let body =
             json!({"Netns": netns, "PodName": "elsewhere", "PodNamespace": "shop", "IPs": null});
@@ -407,14 +395,10 @@ fn a_user_who_is_not_root_hands_no_pod_over() {
 /// A node may have a thousand finished pods of a job.
 #[test]
 fn the_namespace_of_a_pod_that_has_ended_is_let_go() {
-    let Some(sandbox) = Sandbox::of("job") else {
+    let Some((sandbox, scene)) = Scene::of("job") else {
         return;
     };
-    let scene = Scene::new();
-    scene.put("job", &sandbox);
-    let agent = scene.start(&[]);
-    let ztunnel = scene.ztunnel();
-    agent.until("enrolled", || states(&agent, "enrolled") == 1);
+    let (agent, ztunnel) = scene.enrolled(1, &[]);
     let (_, inode) = id(&sandbox);
     let held = || {
         let all = std::fs::read_dir(format!("/proc/{}/fd", agent.pid())).unwrap();

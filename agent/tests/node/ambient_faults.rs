@@ -3,8 +3,7 @@
 
 use crate::ambient::{Scene, hand_over, why};
 use crate::ambient_killed::{Uplink, by_programs};
-use crate::ambient_node::{Listener, Pod, programs_or_skip, set, ztunnel};
-use crate::api_server::namespace;
+use crate::ambient_node::{Pod, programs_or_skip, with_ztunnel};
 use crate::repair::Sandbox;
 use crate::support::Agent;
 use serde_json::Value;
@@ -27,18 +26,15 @@ fn without_bpf() -> Command {
 fn at_node(names: [&str; 3], mounted: &BpfFs, start: impl Fn(&Scene) -> Agent, reason: &str) {
     // The pod names become names of control groups, which parallel tests share.
     let [web_name, proxy_name, next_name] = names;
-    let scene = Scene::new();
-    set(&scene.host, "ipv4/ip_forward", "1");
-    let pods = [(web_name, 1), (proxy_name, 2), (next_name, 3)];
-    let [Some(web), Some(proxy), Some(next)] = pods.map(|(name, n)| Pod::new(name, n, &scene.host))
-    else {
+    let pods = with_ztunnel((web_name, 1), (proxy_name, 2));
+    let Some((scene, web, _proxy, listener)) = pods else {
+        return;
+    };
+    let Some(next) = Pod::new(next_name, 3, &scene.host) else {
         return;
     };
     let uplink = Uplink::of(&scene.host);
-    scene.server.put(namespace("istio-system"));
     scene.server.put(web.object("shop", web_name));
-    scene.server.put(ztunnel(&proxy, proxy_name, true));
-    let listener = Listener::of(&proxy);
     let settings = by_programs(mounted);
     let agent = scene.start(&settings);
     agent.until("enrolled", || scene.annotation(web_name) == "enabled");

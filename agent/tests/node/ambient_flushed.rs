@@ -39,14 +39,10 @@ fn messages(scene: &Scene, reason: &str) -> Vec<String> {
 
 #[test]
 fn a_flush_is_healed_within_a_second_and_the_event_names_the_process() {
-    let Some(sandbox) = Sandbox::of("flushed") else {
+    let Some((sandbox, scene)) = Scene::of("flushed") else {
         return;
     };
-    let scene = Scene::new();
-    scene.put("flushed", &sandbox);
-    let agent = scene.start(&[SELDOM]);
-    let _ztunnel = scene.ztunnel();
-    agent.until("enrolled", || states(&agent, "enrolled") == 1);
+    let (agent, _ztunnel) = scene.enrolled(1, &[SELDOM]);
     // The comparison after the agent's own commit may find a change before the kernel has reported which process made it, and a busy
     // machine delays everything: one of several flushes must be named, and one must be healed in time. A sixth repair would be paused.
     let (mut names, mut took) = (Vec::new(), Vec::new());
@@ -94,14 +90,10 @@ fn removes(stop: &AtomicBool) {
 // matrix: host: the other program never pauses, and a guest has one emulated processor
 #[test]
 fn rules_that_are_removed_without_a_pause_are_counted_and_the_program_is_named() {
-    let Some(sandbox) = Sandbox::of("stormy") else {
+    let Some((sandbox, scene)) = Scene::of("stormy") else {
         return;
     };
-    let scene = Scene::new();
-    scene.put("stormy", &sandbox);
-    let agent = scene.start(&[SELDOM]);
-    let _ztunnel = scene.ztunnel();
-    agent.until("enrolled", || states(&agent, "enrolled") == 1);
+    let (agent, _ztunnel) = scene.enrolled(1, &[SELDOM]);
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let ends = Ends(&stop);
@@ -128,14 +120,10 @@ fn rules_that_are_removed_without_a_pause_are_counted_and_the_program_is_named()
 /// A table with an owner (`NFT_TABLE_F_OWNER`, since 5.12) can be changed by no other process.
 #[test]
 fn a_repair_that_fails_is_counted_and_the_program_is_named() {
-    let Some(sandbox) = Sandbox::of("occupied") else {
+    let Some((sandbox, scene)) = Scene::of("occupied") else {
         return;
     };
-    let scene = Scene::new();
-    scene.put("occupied", &sandbox);
-    let agent = scene.start(&[SELDOM]);
-    let _ztunnel = scene.ztunnel();
-    agent.until("enrolled", || states(&agent, "enrolled") == 1);
+    let (agent, _ztunnel) = scene.enrolled(1, &[SELDOM]);
     let mut nft = Command::new("nsenter");
     nft.arg(format!("--net={}", sandbox.netns().path().display()));
     let nft = nft.args(["nft", "-i"]).stdin(Stdio::piped());
@@ -189,11 +177,9 @@ fn enrolled(scene: &Scene, settings: &[(&str, &str)]) {
 /// The next agent counts what it finds, however much was removed.
 #[test]
 fn rules_that_are_removed_while_no_agent_runs_are_reported_by_the_next_agent() {
-    let Some(sandbox) = Sandbox::of("meanwhile") else {
+    let Some((sandbox, scene)) = Scene::of("meanwhile") else {
         return;
     };
-    let scene = Scene::new();
-    scene.put("meanwhile", &sandbox);
     let _ztunnel = scene.ztunnel();
     let ip = |words: &str| sandbox.tool("ip", &words.split(' ').collect::<Vec<_>>());
     let everything = || {
@@ -230,11 +216,9 @@ fn rules_that_are_removed_while_no_agent_runs_are_reported_by_the_next_agent() {
 /// Neither a new setting, nor rules of an older version, nor another sandbox is a change by another program.
 #[test]
 fn what_changes_while_no_agent_runs_and_is_no_drift() {
-    let Some(sandbox) = Sandbox::of("upgraded") else {
+    let Some((sandbox, scene)) = Scene::of("upgraded") else {
         return;
     };
-    let scene = Scene::new();
-    scene.put("upgraded", &sandbox);
     let _ztunnel = scene.ztunnel();
     let next = |what: &str, settings: &[(&str, &str)]| {
         let agent = scene.start(settings);

@@ -2,8 +2,7 @@
 
 use crate::ambient::{MODE, Scene, states};
 use crate::ambient_killed::{Uplink, by_programs};
-use crate::ambient_node::{Listener, NODE, Pod, set, ztunnel};
-use crate::api_server::namespace;
+use crate::ambient_node::{NODE, Pod, with_ztunnel};
 use crate::support::Agent;
 use weir_netlink::route::Routing;
 
@@ -21,17 +20,11 @@ fn follow(scene: &Scene, old: Pod, name: &str) -> Pod {
 fn moved(prefix: &str, settings: &[(&str, &str)]) {
     let [first, second, third, fourth, of_proxy] =
         ["one", "two", "three", "four", "proxy"].map(|name| format!("{prefix}-{name}"));
-    let scene = Scene::new();
-    set(&scene.host, "ipv4/ip_forward", "1");
-    let pods = [(&first, 1), (&of_proxy, 2)].map(|(name, n)| Pod::new(name, n, &scene.host));
-    let [Some(one), Some(proxy)] = pods else {
+    let Some((scene, one, _proxy, listener)) = with_ztunnel((&first, 1), (&of_proxy, 2)) else {
         return;
     };
     let uplink = Uplink::of(&scene.host);
-    scene.server.put(namespace("istio-system"));
     scene.server.put(one.object("shop", &first));
-    scene.server.put(ztunnel(&proxy, &of_proxy, true));
-    let listener = Listener::of(&proxy);
     let agent = scene.start(settings);
     let is_enrolled = |agent: &Agent| states(agent, "enrolled") == 1;
     agent.until("enrolled", || is_enrolled(&agent));

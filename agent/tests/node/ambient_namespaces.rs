@@ -89,9 +89,7 @@ fn pods_that_an_earlier_agent_enrolled_are_looked_after_while_no_namespace_is_kn
     let scene = Scene::new();
     scene.put("by-namespace", by_namespace);
     scene.server.put(selected("by-label", by_label));
-    let mut agent = scene.start(&[]);
-    let ztunnel = scene.ztunnel();
-    agent.until("enrolled", || states(&agent, "enrolled") == 2);
+    let (mut agent, ztunnel) = scene.enrolled(2, &[]);
     agent.signal(nix::sys::signal::Signal::SIGKILL);
     agent.ended();
     unlisted(&scene.server);

@@ -109,6 +109,23 @@ impl Listener {
     }
 }
 
+/// A node with two pods, each with a name and a number. The second is that of ztunnel, which listens there and is ready.
+pub(crate) fn with_ztunnel(
+    pod: (&str, u8),
+    proxy: (&str, u8),
+) -> Option<(Scene, Pod, Pod, Listener)> {
+    let scene = Scene::new();
+    set(&scene.host, "ipv4/ip_forward", "1");
+    let pods = [pod, proxy].map(|(name, number)| Pod::new(name, number, &scene.host));
+    let [Some(pod), Some(of_proxy)] = pods else {
+        return None;
+    };
+    scene.server.put(namespace("istio-system"));
+    scene.server.put(ztunnel(&of_proxy, proxy.0, true));
+    let listener = Listener::of(&of_proxy);
+    Some((scene, pod, of_proxy, listener))
+}
+
 pub(crate) fn connect(from: &Pod) -> std::io::Result<TcpStream> {
     let to = ELSEWHERE.parse().unwrap();
     let connect = || TcpStream::connect_timeout(&to, PATIENCE);

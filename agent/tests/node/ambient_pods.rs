@@ -11,28 +11,28 @@ use weir_testing::TempDir;
 
 /// The policy rules of the host with the agent's protocol number.
 fn eni_rules(scene: &Scene) -> Vec<String> {
-    let rules = scene.ip("rule");
+    let rules = scene.tool("ip rule");
     let ours = rules.lines().filter(|rule| rule.contains("proto 119"));
     ours.map(|rule| rule.trim().replace('\t', " ")).collect()
 }
 
 impl Scene {
-    /// `ip` in the namespace of the host.
-    fn ip(&self, arguments: &str) -> String {
-        let host = self.host.path().display().to_string();
-        let mut ip = Command::new("nsenter");
-        ip.args([&format!("--net={host}"), "ip"]);
-        let run = ip.args(arguments.split(' ')).output().unwrap();
-        assert!(run.status.success(), "{arguments}: {run:?}");
-        String::from_utf8(run.stdout).unwrap()
+    /// A pod behind a branch ENI, and a plain one.
+    fn behind_eni_and_plain() -> Option<(Sandbox, Sandbox, Self)> {
+        let (behind, plain) = (Sandbox::of("behind")?, Sandbox::of("plain")?);
+        let scene = Self::new();
+        scene.behind_eni(&behind.address);
+        scene.put("behind", &behind);
+        scene.put("plain", &plain);
+        Some((behind, plain, scene))
     }
 
     /// Configures a pod with a security group as the VPC CNI plugin of AWS does.
     fn behind_eni(&self, address: &str) {
-        self.ip("link add eni1 type veth peer name peer1");
-        self.ip("link set eni1 up");
-        self.ip(&format!("route add {address} dev eni1 table 101"));
-        self.ip("rule add iif eni1 lookup 101 priority 10");
+        self.tool("ip link add eni1 type veth peer name peer1");
+        self.tool("ip link set eni1 up");
+        self.tool(&format!("ip route add {address} dev eni1 table 101"));
+        self.tool("ip rule add iif eni1 lookup 101 priority 10");
         let off = || std::fs::write("/proc/sys/net/ipv4/tcp_early_demux", "0");
         self.host.run(off).unwrap().unwrap();
     }
@@ -41,16 +41,10 @@ impl Scene {
 // matrix: every; variants no-xtables no-ipset
 #[test]
 fn probes_reach_a_pod_behind_a_branch_eni_for_as_long_as_it_is_enrolled() {
-    let (Some(behind), Some(plain)) = (Sandbox::of("behind"), Sandbox::of("plain")) else {
+    let Some((behind, _plain, scene)) = Scene::behind_eni_and_plain() else {
         return;
     };
-    let scene = Scene::new();
-    scene.behind_eni(&behind.address);
-    scene.put("behind", &behind);
-    scene.put("plain", &plain);
-    let agent = scene.start(&[]);
-    let ztunnel = scene.ztunnel();
-    agent.until("enrolled", || states(&agent, "enrolled") == 2);
+    let (agent, ztunnel) = scene.enrolled(2, &[]);
     let expected = [
         "9: from all iif eni1 lookup local proto 119".to_owned(),
         format!("512: from all to {} lookup 101 proto 119", behind.address),
@@ -64,16 +58,10 @@ fn probes_reach_a_pod_behind_a_branch_eni_for_as_long_as_it_is_enrolled() {
 
 #[test]
 fn policy_rules_of_a_pod_that_went_while_no_agent_ran_are_removed() {
-    let (Some(behind), Some(plain)) = (Sandbox::of("behind"), Sandbox::of("plain")) else {
+    let Some((behind, _plain, scene)) = Scene::behind_eni_and_plain() else {
         return;
     };
-    let scene = Scene::new();
-    scene.behind_eni(&behind.address);
-    scene.put("behind", &behind);
-    scene.put("plain", &plain);
-    let mut agent = scene.start(&[]);
-    let _ztunnel = scene.ztunnel();
-    agent.until("enrolled", || states(&agent, "enrolled") == 2);
+    let (mut agent, _ztunnel) = scene.enrolled(2, &[]);
     assert_eq!(eni_rules(&scene).len(), 2);
     agent.signal(nix::sys::signal::Signal::SIGKILL);
     drop(agent);
@@ -84,15 +72,11 @@ fn policy_rules_of_a_pod_that_went_while_no_agent_ran_are_removed() {
 
 #[test]
 fn pods_behind_a_branch_eni_are_not_looked_for_where_that_is_off() {
-    let Some(sandbox) = Sandbox::of("behind") else {
+    let Some((sandbox, scene)) = Scene::of("behind") else {
         return;
     };
-    let scene = Scene::new();
     scene.behind_eni(&sandbox.address);
-    scene.put("behind", &sandbox);
-    let agent = scene.start(&[("AMBIENT_ENABLE_AWS_BRANCH_ENI_PROBE", "false")]);
-    let _ztunnel = scene.ztunnel();
-    agent.until("enrolled", || states(&agent, "enrolled") == 1);
+    let (_agent, _ztunnel) = scene.enrolled(1, &[("AMBIENT_ENABLE_AWS_BRANCH_ENI_PROBE", "false")]);
     assert_eq!(eni_rules(&scene), Vec::<String>::new());
 }
 
@@ -111,9 +95,7 @@ fn a_process_of_a_pod_that_has_the_name_of_the_kubelet_is_not_the_kubelet() {
     group.take(impostor.0.id());
     let scene = Scene::new();
     scene.put("named", &sandbox);
-    let agent = scene.start(&[]);
-    let _ztunnel = scene.ztunnel();
-    agent.until("enrolled", || states(&agent, "enrolled") == 1);
+    let (_agent, _ztunnel) = scene.enrolled(1, &[]);
     let rules = scene.probed();
     assert!(
         rules.contains("meta skuid") && !rules.contains("meta skuid 4711"),
@@ -124,11 +106,9 @@ fn a_process_of_a_pod_that_has_the_name_of_the_kubelet_is_not_the_kubelet() {
 /// The pod still exists in an unknown state, so it stays captured and known to ztunnel.
 #[test]
 fn a_pod_that_cannot_be_read_any_more_stays_enrolled() {
-    let Some(sandbox) = Sandbox::of("unreadable") else {
+    let Some((sandbox, scene)) = Scene::of("unreadable") else {
         return;
     };
-    let scene = Scene::new();
-    scene.put("unreadable", &sandbox);
     let agent = scene.start(&[]);
     let ztunnel = scene.ztunnel();
     agent.until("enrolled", || scene.annotation("unreadable") == "enabled");
@@ -164,9 +144,7 @@ fn a_pod_with_users_of_its_own_is_enrolled_and_healed() {
     let mut pod = running("own", address);
     pod["spec"]["hostUsers"] = false.into();
     scene.server.put(pod);
-    let agent = scene.start(&[]);
-    let ztunnel = scene.ztunnel();
-    agent.until("enrolled", || states(&agent, "enrolled") == 1);
+    let (agent, ztunnel) = scene.enrolled(1, &[]);
     let netns = own.netns.id();
     ztunnel.carries("uid-own", Some((netns.dev, netns.ino)));
     let is_captured = || own.rules().contains("istio-ambient-nat");
@@ -188,24 +166,11 @@ fn a_pod_with_users_of_its_own_is_enrolled_and_healed() {
 /// As Multus configures them: the API server has only the first address, and interfaces may be added while the pod runs.
 #[test]
 fn a_pod_with_several_interfaces_is_enrolled_by_the_addresses_that_the_api_server_knows() {
-    let Some(sandbox) = Sandbox::of("several") else {
+    let Some((sandbox, scene)) = Scene::of("several") else {
         return;
     };
-    let add = |link: &str, address: &str| {
-        let peer = format!("{link}p");
-        sandbox.tool(
-            "ip",
-            &["link", "add", link, "type", "veth", "peer", "name", &peer],
-        );
-        sandbox.tool("ip", &["address", "add", address, "dev", link]);
-        sandbox.tool("ip", &["link", "set", link, "up"]);
-    };
-    add("net1", "192.168.77.1/24");
-    let scene = Scene::new();
-    scene.put("several", &sandbox);
-    let agent = scene.start(&[("WEIR_VERIFY_INTERVAL", "1")]);
-    let ztunnel = scene.ztunnel();
-    agent.until("enrolled", || states(&agent, "enrolled") == 1);
+    sandbox.link("net1", "192.168.77.1/24");
+    let (agent, ztunnel) = scene.enrolled(1, &[("WEIR_VERIFY_INTERVAL", "1")]);
     ztunnel.carries("uid-several", Some(id(&sandbox)));
     let probed = scene.probed();
     assert!(
@@ -213,7 +178,7 @@ fn a_pod_with_several_interfaces_is_enrolled_by_the_addresses_that_the_api_serve
         "{probed}"
     );
     // A further interface is no drift: the periodic comparison repairs nothing.
-    add("net2", "192.168.78.1/24");
+    sandbox.link("net2", "192.168.78.1/24");
     let healed =
         |cause: &str| agent.metric(&format!("weir_ambient_healed_total{{cause=\"{cause}\"}}"));
     let verified = || {

@@ -6,19 +6,12 @@ use crate::support::{Agent, get};
 
 const PROOF: (&str, &str) = ("WEIR_LIVE_PROOF", "true");
 
-/// A pod needs a route: with lo alone it sends no packets.
-fn give_route(sandbox: &Sandbox) {
-    for command in [
-        "link set lo up",
-        "link add eth0 type veth peer name outside",
-        "link set outside up",
-        "link set eth0 up",
-        "address add 10.98.0.2/24 dev eth0",
-        "route add default via 10.98.0.1",
-    ] {
-        let words: Vec<&str> = command.split(' ').collect();
-        sandbox.tool("ip", &words);
-    }
+/// A pod with a route to other networks: with lo alone it sends no packets.
+fn routed(name: &str) -> Option<(Sandbox, Scene)> {
+    let (sandbox, scene) = Scene::of(name)?;
+    sandbox.link("eth0", "10.98.0.2/24");
+    sandbox.ip("route add default via 10.98.0.1");
+    Some((sandbox, scene))
 }
 
 /// The numbers of proofs with the answers yes, unknown and no.
@@ -36,12 +29,9 @@ fn shown(agent: &Agent) -> serde_json::Value {
 // matrix: every
 #[test]
 fn where_the_connections_of_a_pod_land_is_proved_at_enrolment() {
-    let Some(sandbox) = Sandbox::of("proved") else {
+    let Some((_sandbox, scene)) = routed("proved") else {
         return;
     };
-    give_route(&sandbox);
-    let scene = Scene::new();
-    scene.put("proved", &sandbox);
     let mut agent = scene.start(&[("WEIR_LIVE_PROOF", "true")]);
     let ztunnel = scene.ztunnel();
     let proved = |agent: &Agent| proved(agent)[0];
@@ -73,17 +63,14 @@ fn where_the_connections_of_a_pod_land_is_proved_at_enrolment() {
 /// The rules are in force, and a foreign one comes before them.
 #[test]
 fn a_pod_whose_connections_a_foreign_rule_takes_is_told_of() {
-    let Some(sandbox) = Sandbox::of("diverted") else {
+    let Some((sandbox, scene)) = routed("diverted") else {
         return;
     };
-    give_route(&sandbox);
     let chain = "{ type nat hook output priority -110 ; }";
     sandbox.tool("nft", &["add", "table", "inet", "t"]);
     sandbox.tool("nft", &["add", "chain", "inet", "t", "c", chain]);
     let rule = "add rule inet t c meta l4proto tcp redirect to :9999";
     sandbox.tool("nft", &rule.split(' ').collect::<Vec<_>>());
-    let scene = Scene::new();
-    scene.put("diverted", &sandbox);
     let agent = scene.start(&[PROOF, SELDOM]);
     let _ztunnel = scene.ztunnel();
     agent.until("counted", || proved(&agent) == [0, 0, 1]);
@@ -100,11 +87,9 @@ fn a_pod_whose_connections_a_foreign_rule_takes_is_told_of() {
 /// Nothing can be sent from a pod that has only loopback addresses.
 #[test]
 fn what_cannot_be_proved_is_unknown_and_no_event() {
-    let Some(sandbox) = Sandbox::of("mute") else {
+    let Some((_sandbox, scene)) = Scene::of("mute") else {
         return;
     };
-    let scene = Scene::new();
-    scene.put("mute", &sandbox);
     let agent = scene.start(&[PROOF, SELDOM]);
     let _ztunnel = scene.ztunnel();
     agent.until("counted", || proved(&agent) == [0, 1, 0]);

@@ -40,14 +40,10 @@ fn lose_rules(agent: &Agent, sandbox: &Sandbox) {
 
 #[test]
 fn objects_of_another_writer_in_a_table_keep_no_pod_from_a_new_ztunnel() {
-    let Some(sandbox) = Sandbox::of("counted") else {
+    let Some((sandbox, scene)) = Scene::of("counted") else {
         return;
     };
-    let scene = Scene::new();
-    scene.put("counted", &sandbox);
-    let agent = scene.start(&[]);
-    let ztunnel = scene.ztunnel();
-    agent.until("enrolled", || states(&agent, "enrolled") == 1);
+    let (agent, ztunnel) = scene.enrolled(1, &[]);
     sandbox.tool("nft", &["add counter inet istio-ambient-nat c1"]);
     let ztunnel = scene.rolled_over(ztunnel);
     ztunnel.carries("uid-counted", Some(id(&sandbox)));
@@ -61,14 +57,10 @@ fn objects_of_another_writer_in_a_table_keep_no_pod_from_a_new_ztunnel() {
 
 #[test]
 fn a_pod_whose_rules_cannot_be_in_force_gets_the_new_ztunnel() {
-    let Some(sandbox) = Sandbox::of("blocked") else {
+    let Some((sandbox, scene)) = Scene::of("blocked") else {
         return;
     };
-    let scene = Scene::new();
-    scene.put("blocked", &sandbox);
-    let agent = scene.start(&[]);
-    let ztunnel = scene.ztunnel();
-    agent.until("enrolled", || states(&agent, "enrolled") == 1);
+    let (agent, ztunnel) = scene.enrolled(1, &[]);
     // The sbr plugin uses tables from 100 on.
     let route = ["192.0.2.0/24", "dev", "lo", "table", "100"];
     sandbox.tool("ip", &[&["route", "add"], &route[..]].concat());
@@ -97,9 +89,7 @@ fn a_pod_that_disables_ipv6_stays_captured_and_gets_the_new_ztunnel() {
     let mut pod = running("dual", &sandbox.address);
     pod["status"]["podIPs"] = json!([{"ip": sandbox.address}, {"ip": "fd44::5"}]);
     scene.server.put(pod);
-    let agent = scene.start(&[]);
-    let ztunnel = scene.ztunnel();
-    agent.until("enrolled", || states(&agent, "enrolled") == 1);
+    let (agent, ztunnel) = scene.enrolled(1, &[]);
     sandbox.tool("sysctl", &["-qw", "net.ipv6.conf.all.disable_ipv6=1"]);
     lose_rules(&agent, &sandbox);
     let ztunnel = scene.rolled_over(ztunnel);
@@ -123,11 +113,9 @@ fn a_pod_that_disables_ipv6_stays_captured_and_gets_the_new_ztunnel() {
 /// The control group proves which pod the namespace belongs to, while the API server still has the address of a deleted sandbox.
 #[test]
 fn a_captured_pod_is_healed_and_handed_over_while_another_one_claims_its_address() {
-    let Some(sandbox) = Sandbox::of("owner") else {
+    let Some((sandbox, scene)) = Scene::of("owner") else {
         return;
     };
-    let scene = Scene::new();
-    scene.put("owner", &sandbox);
     let agent = scene.start(&[]);
     let ztunnel = scene.ztunnel();
     agent.until("annotated", || scene.annotation("owner") == "enabled");

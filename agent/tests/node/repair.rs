@@ -87,6 +87,21 @@ impl Sandbox {
         String::from_utf8(output.stdout).unwrap()
     }
 
+    /// The output of `ip` with these words in the namespace.
+    pub(crate) fn ip(&self, words: &str) -> String {
+        self.tool("ip", &words.split(' ').collect::<Vec<_>>())
+    }
+
+    /// Adds a link with this address. Its other end is in the same namespace.
+    pub(crate) fn link(&self, name: &str, address: &str) {
+        let peer = format!("{name}p");
+        self.ip(&format!("link add {name} type veth peer name {peer}"));
+        for link in [name, &peer] {
+            self.ip(&format!("link set {link} up"));
+        }
+        self.ip(&format!("address add {address} dev {name}"));
+    }
+
     pub(crate) fn rules(&self) -> String {
         self.tool("nft", &["list", "ruleset"])
     }
