@@ -4,7 +4,7 @@ use crate::ambient::{SELDOM, Scene, states};
 use crate::repair::{Sandbox, events};
 use crate::support::{Agent, get};
 
-const PROOF: (&str, &str) = ("WEIR_LIVE_PROOF", "true");
+pub(crate) const PROOF: (&str, &str) = ("WEIR_LIVE_PROOF", "true");
 
 /// A pod with a route to other networks: with lo alone it sends no packets.
 fn routed(name: &str) -> Option<(Sandbox, Scene)> {
@@ -15,7 +15,7 @@ fn routed(name: &str) -> Option<(Sandbox, Scene)> {
 }
 
 /// The numbers of proofs with the answers yes, unknown and no.
-fn proved(agent: &Agent) -> [u64; 3] {
+pub(crate) fn proved(agent: &Agent) -> [u64; 3] {
     ["yes", "unknown", "no"]
         .map(|answer| agent.metric(&format!("weir_ambient_proved_total{{answer=\"{answer}\"}}")))
 }
