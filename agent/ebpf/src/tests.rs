@@ -163,6 +163,9 @@ fn a_loss_is_what_no_version_setting_or_interface_explains() {
     std::fs::create_dir(&older).unwrap();
     let name = netns.id().ino.to_string();
     std::fs::rename(&folder, older.join(&name)).unwrap();
+    // Other routing, too.
+    let (route, rule) = switches::routing(AddressFamily::V4);
+    assert!(routing.del_rule(&rule).unwrap());
     assert!(!lost("another layout"));
     let link = |name: &str, direction: &str| {
         let path = folder.join(format!("{direction}_{}", index(name)));
@@ -189,7 +192,6 @@ fn a_loss_is_what_no_version_setting_or_interface_explains() {
     routing.delete_link(index("net1")).unwrap();
     routing.add_veth("net2", "v4", &host).unwrap();
     assert!(lost("an interface that was made anew"));
-    let (route, rule) = switches::routing(AddressFamily::V4);
     assert!(routing.del_rule(&rule).unwrap());
     assert!(lost("a deleted policy rule"));
     assert!(routing.del_route(&route).unwrap());
