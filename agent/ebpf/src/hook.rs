@@ -77,7 +77,7 @@ pub(crate) fn interfaces(folder: &Path) -> Result<Vec<u32>> {
 const MOST_LINKS: usize = 64;
 
 /// A snapshot of the links of a pod's programs. While it holds, no link is detached, and none has another program.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Links(Vec<LinkInfo>);
 
 impl Links {
@@ -97,15 +97,16 @@ impl Links {
     }
 
     /// True if each link is attached and unchanged. Enters no namespace and opens no pin: a few system calls per link. A link that
-    /// cannot be read counts as changed.
+    /// cannot be read counts as changed, and so does a snapshot without links: each pod has some.
     #[must_use]
     pub fn hold(&self) -> bool {
-        self.0.iter().all(|was| {
-            let is_detached = matches!(was.target, LinkTarget::Interface(0, _));
-            let link = Link::by_id(was.id).ok().flatten();
-            let now = link.and_then(|link| link.info().ok());
-            !is_detached && now.as_ref() == Some(was)
-        })
+        !self.0.is_empty()
+            && self.0.iter().all(|was| {
+                let is_detached = matches!(was.target, LinkTarget::Interface(0, _));
+                let link = Link::by_id(was.id).ok().flatten();
+                let now = link.and_then(|link| link.info().ok());
+                !is_detached && now.as_ref() == Some(was)
+            })
     }
 }
 

@@ -21,7 +21,7 @@ use weir_core::pods::Pods;
 use weir_core::sandboxes::place::Processes;
 use weir_core::sandboxes::{Held, Sandboxes};
 use weir_drift::{Attached, Drift};
-use weir_ebpf::{Bpffs, Change, Pod, if_pinned};
+use weir_ebpf::{Bpffs, Change, Links, Pod, if_pinned};
 use weir_live::{Direction, Proof};
 use weir_reconcile::Uid;
 
@@ -162,6 +162,8 @@ impl ByPrograms {
         let is_still_its = || self.sandboxes.check(held, &asked.identity);
         let pod = Pod::in_sandbox(&held.sandbox, &self.plane.bpffs);
         let was_present = asked.identity.was_found() && pod.has_pins().unwrap_or(true);
+        // Read first: a link that changes while the programs are compared counts as changed.
+        let links = pod.links();
         let done = converge(
             &self.plane,
             &held.sandbox,
@@ -188,12 +190,13 @@ impl ByPrograms {
             ..why.into()
         };
         let applied = done.applied.transpose().map_err(failed)?;
-        let hindered = match applied {
-            None => done.observed.hindered,
-            Some(applied) => applied.hindered,
+        let (hindered, links) = match applied {
+            None => (done.observed.hindered, links),
+            // What was written is compared once more.
+            Some(applied) => (applied.hindered, Ok(Links::default())),
         };
         // If the links cannot be read, only rounds detect a detached program.
-        if let (Some(uid), Ok(links)) = (uid, pod.links()) {
+        if let (Some(uid), Ok(links)) = (uid, links) {
             self.attached.put(uid, links);
         }
         // Removes rules written by an agent with another setting, or by `weir apply`; not before the programs capture.
