@@ -21,7 +21,7 @@ pub(super) enum CniCommand {
     /// Detach a namespace: every plugin in reverse order; twice is success
     #[command(after_help = with(help::CNI_DEL, help::RUNS_PLUGINS))]
     Del(Box<PodArgs>),
-    /// Detach all attachments to the network of --conf except those given by --keep, and call GC of its plugins
+    /// Detach the attachments to the network of --conf, except those given by --keep or made with --networks, and call GC of its plugins
     #[command(after_help = with(help::CNI_GC, help::RUNS_PLUGINS))]
     Gc(GcArgs),
     /// Ask the plugins whether they are ready for ADD
@@ -122,7 +122,9 @@ pub(super) fn run(verb: CniCommand) -> Result<u8, Failure> {
         }
         CniCommand::Gc(a) => {
             let (runner, list) = load(&a.list)?;
-            runner.gc(&list, &kept(&a)?).map_err(Failure::failed)?;
+            runner
+                .gc_pods(&list.into(), &kept(&a)?)
+                .map_err(Failure::failed)?;
             Ok(code::SUCCESS)
         }
         CniCommand::Status(a) => {
