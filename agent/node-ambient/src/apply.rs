@@ -2,7 +2,8 @@
 //!
 //! Order of a change, so that no packet of an enrolled pod sees half of it:
 //! 1. Add the unreachable default routes and the links, then everything in the proxy's namespace.
-//! 2. Add the routes of the node, including the guards; and the policy rules, if some of this crate are in force.
+//! 2. Add the routes of the node, including the guards; and the policy rules of a family of which some are in force. Delete routes of
+//!    pods that are no longer enrolled, and the policy rules of a family that is no longer captured.
 //! 3. Write rules and sets, with the previous values of sysctls; then the sysctls.
 //! 4. Add the policy rules: from now on marks take effect. Delete those that are no longer desired.
 //! 5. Replace in place the routes that led to another proxy, and delete those that no policy rule leads to any longer; then delete
@@ -19,8 +20,8 @@ use crate::node::{Carrier, Node};
 use crate::objects::{self, Objects, PROXY_PRIORITIES, RETURN_MARK, RouteSpec, TPROXY_MARK};
 use crate::plan::{Observed, Step, accept_dad, memory, observe, plan, values};
 use crate::proxied::{self, Redirected};
-use crate::remove::{self, config_of_proxies, removal, remove_locked};
-use crate::rule_change::RuleChange;
+use crate::remove::{config_of_proxies, removal, remove_locked};
+use crate::reused::reused;
 use crate::rules::{self, Side};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -91,18 +92,23 @@ fn compare_here(config: &Config, engine: Option<Engine>) -> Result<Change> {
     };
     collisions.extend(proxied::collisions(&node, redirected)?);
     let (observed, memory) = look(&node, &desired, proxy_netns.as_ref())?;
-    let changes = if node.is_capturing() {
-        rules::drift(&node, Side::Host, engine, &memory)?
+    let steps = if node.is_capturing() {
+        let reused = reused(&config.marks, &config.routing, &observed.rules);
+        if let Some(what) = reused {
+            let reason = format!(
+                "{what}, and the configuration uses it for something else; choose numbers that are not in use, or remove what is in force first (weir clean node-ambient)"
+            );
+            return Err(Error::refused(
+                "change",
+                "the redirection at the node",
+                reason,
+            ));
+        }
+        let changes = rules::drift(&node, Side::Host, engine, &memory)?;
+        plan(&desired, &observed).with(changes)
     } else {
-        rules::present()?
-            .map(RuleChange::RemoveRules)
-            .into_iter()
-            .collect()
+        without_empty(removal(&Routing::open()?, Some(config))?)
     };
-    let mut steps = plan(&desired, &observed).with(changes);
-    if !node.is_capturing() {
-        remove::sort(&mut steps);
-    }
     let mut proxy = match &proxy_netns {
         Some(netns) => netns.run(|| proxy_steps(&node))??.0,
         None => Vec::new(),
@@ -115,7 +121,7 @@ fn compare_here(config: &Config, engine: Option<Engine>) -> Result<Change> {
                 proxy.extend(netns.run(|| removal(&Routing::open()?, Some(&at_proxy)))??);
             }
         }
-        proxy.retain(|step| !matches!(step, Step::Netfilter(changes) if changes.is_empty()));
+        proxy = without_empty(proxy);
     }
     Ok(Change {
         node,
@@ -125,6 +131,12 @@ fn compare_here(config: &Config, engine: Option<Engine>) -> Result<Change> {
         collisions,
         sysctls: memory,
     })
+}
+
+/// Leaves out steps without a change.
+fn without_empty(mut steps: Vec<Step>) -> Vec<Step> {
+    steps.retain(|step| !matches!(step, Step::Netfilter(changes) if changes.is_empty()));
+    steps
 }
 
 fn proxy_netns(node: &Node) -> Result<Option<Netns>> {

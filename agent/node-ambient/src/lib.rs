@@ -53,6 +53,7 @@ pub mod plan;
 mod proxied;
 mod reach;
 mod remove;
+mod reused;
 mod rule_change;
 pub mod rules;
 mod services;

@@ -9,6 +9,7 @@ use crate::objects::{
 };
 use crate::rule_change::RuleChange;
 use ipnet::IpNet;
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
@@ -214,29 +215,54 @@ impl Plan {
 
 /// Plans the steps to the desired objects.
 ///
-/// Routes are added before the policy rules that lead to them, and replaced or deleted after these, so that no packet is routed by an
+/// Routes are added before the policy rules that lead to them, and deleted after these, so that no packet is routed by an
 /// incomplete table. Policy rules are deleted after the new ones are there, so that none is routed past the tables meanwhile, as with
-/// another priority. While some are in force, the new ones come before the netfilter rules, which may set a new mark. Links that no route
-/// needs are deleted last.
+/// another priority. While some of a family are in force, the new ones come before the netfilter rules, which may set a new mark. Links that
+/// no route needs are deleted last.
 #[must_use]
 pub fn plan(desired: &Objects, observed: &Observed) -> Plan {
     let mut plan = Plan::default();
     let ours = observed.rules.iter().filter(|r| is_own(r));
     let (kept, gone): (Vec<_>, Vec<_>) =
         ours.partition(|there| desired.rules.iter().any(|rule| same_rule(rule, there)));
-    let is_kept = |rule: &&PolicyRule| kept.iter().any(|there| same_rule(rule, there));
-    let new = desired.rules.iter().filter(|rule| !is_kept(rule));
-    let new = new.cloned().map(Step::AddRule);
     let (deleted, unneeded) = links(desired, observed, &mut plan.before);
-    let replaced = routes(desired, observed, &deleted, &mut plan.before);
-    plan.after.extend(changed(desired, observed));
-    match kept.is_empty() && gone.is_empty() {
-        true => plan.after.extend(new),
-        false => plan.before.extend(new),
-    }
+    let routes = routes(desired, observed, &deleted);
+    let leads = |rule: &PolicyRule, spec: &RouteSpec| rule.leads_to(&spec.route);
+    // Probes of the node would follow the route of a new pod before the netfilter rules except them, and find a guard before the route.
+    let is_guard = |spec: &RouteSpec| spec.route.kind == RouteType::Unreachable;
+    let is_met = |spec: &RouteSpec| kept.iter().any(|r| r.fwmark.is_none() && leads(r, spec));
+    let (mut met, unmet): (Vec<_>, Vec<_>) = routes.new.into_iter().partition(is_met);
+    met.sort_by_key(is_guard);
+    plan.before.extend(unmet.into_iter().map(Step::AddRoute));
+    let is_kept = |rule: &&PolicyRule| kept.iter().any(|there| same_rule(rule, there));
+    // A packet that a rule selects never meets a later one without it.
+    let mut new: Vec<_> = desired.rules.iter().filter(|r| !is_kept(r)).collect();
+    new.sort_by_key(|rule| rule.priority);
+    let mut gone = gone;
+    gone.sort_by_key(|rule| Reverse(rule.priority));
+    let is_in_force = |r: &&PolicyRule| kept.iter().chain(&gone).any(|k| k.family == r.family);
+    let (early, late): (Vec<_>, Vec<_>) = new.into_iter().partition(is_in_force);
+    // No rule of a family that is no longer captured is of use without its marks.
+    let leaves = |gone: &&PolicyRule| !desired.rules.iter().any(|r| r.family == gone.family);
+    let (first, last): (Vec<_>, Vec<_>) = gone.into_iter().partition(leaves);
+    let add = |rule: &PolicyRule| Step::AddRule(rule.clone());
+    let delete = |rule: &PolicyRule| Step::DeleteRule(rule.clone());
+    plan.before.extend(early.into_iter().map(add));
+    plan.before.extend(first.into_iter().map(delete));
+    // The others are deleted with the policy rules that lead to them, and while a tunnel needs them, after its routes.
+    let is_read =
+        |spec: &RouteSpec| routes.replaced.is_empty() && kept.iter().any(|rule| leads(rule, spec));
+    let (mut read, rest): (Vec<_>, Vec<_>) = routes.gone.into_iter().partition(is_read);
+    read.sort_by_key(|spec| !is_guard(spec));
+    plan.before.extend(read.into_iter().map(Step::DeleteRoute));
     plan.before.extend(restored(desired, observed));
-    let gone = gone.into_iter().cloned().map(Step::DeleteRule);
-    plan.after.extend(gone.chain(replaced).chain(unneeded));
+    plan.after.extend(changed(desired, observed));
+    plan.after.extend(met.into_iter().map(Step::AddRoute));
+    plan.after.extend(late.into_iter().map(add));
+    plan.after.extend(last.into_iter().map(delete));
+    plan.after.extend(routes.replaced);
+    plan.after.extend(rest.into_iter().map(Step::DeleteRoute));
+    plan.after.extend(unneeded);
     plan
 }
 
@@ -325,14 +351,16 @@ fn is_same_link(wanted: &LinkSpec, there: &Link, peer_nsid: Option<i32>) -> bool
     }
 }
 
-/// Returns the steps that come last: the replaced routes, and after them the deleted ones. The outer packet of a tunnel
-/// needs its route for as long as another route leads into the tunnel.
-fn routes(
-    desired: &Objects,
-    observed: &Observed,
-    deleted: &[u32],
-    steps: &mut Vec<Step>,
-) -> Vec<Step> {
+/// Changes of routes.
+struct Routes {
+    new: Vec<RouteSpec>,
+    /// They get another way in place.
+    replaced: Vec<Step>,
+    /// The outer packet of a tunnel needs its route for as long as another route leads into the tunnel.
+    gone: Vec<RouteSpec>,
+}
+
+fn routes(desired: &Objects, observed: &Observed, deleted: &[u32]) -> Routes {
     let name = |index: u32| {
         observed
             .links
@@ -363,12 +391,11 @@ fn routes(
     let (moved, new): (Vec<_>, Vec<_>) =
         new.partition(|d| gone.iter().any(|t| place_of(d) == place_of(t)));
     let stays = |t: &&RouteSpec| !moved.iter().any(|d| place_of(d) == place_of(t));
-    let gone: Vec<&RouteSpec> = gone.into_iter().filter(stays).collect();
-    let gone = gone.into_iter().cloned().map(Step::DeleteRoute);
-    let new = new.into_iter().cloned().map(Step::AddRoute);
-    steps.extend(new);
-    let moved = moved.into_iter().cloned().map(Step::ReplaceRoute);
-    moved.chain(gone).collect()
+    Routes {
+        new: new.into_iter().cloned().collect(),
+        gone: gone.into_iter().filter(stays).cloned().collect(),
+        replaced: moved.into_iter().cloned().map(Step::ReplaceRoute).collect(),
+    }
 }
 
 /// Returns the key of a route: the kernel allows one route per table, destination and metric.

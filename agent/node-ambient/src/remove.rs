@@ -85,7 +85,7 @@ pub(crate) fn removal(routing: &Routing, config: Option<&Config>) -> Result<Vec<
 
 /// Brings the steps of a removal into their order. The kernel deletes the routes of a link with it, and the plan expects that. The
 /// other routes are deleted last, as the sign that something is left.
-pub(crate) fn sort(steps: &mut [Step]) {
+fn sort(steps: &mut [Step]) {
     steps.sort_by_key(|step| match step {
         Step::DeleteRule(_) => 0,
         Step::Sysctl(..) => 1,

@@ -204,7 +204,8 @@ fn in_pod(
     }
     let ((_, host), bpffs) = (settings.host.clone(), settings.bpffs());
     let root = bpffs.clone();
-    let at_node = move || former::is_at_node(host.as_deref(), &root).unwrap_or(false);
+    // A loss is reported only if it is known to be one.
+    let at_node = move || former::is_at_node(host.as_deref(), &root).unwrap_or(true);
     Ok(Arc::new(Kernel {
         plane,
         sandboxes,
