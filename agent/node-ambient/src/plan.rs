@@ -223,14 +223,16 @@ impl Plan {
 pub fn plan(desired: &Objects, observed: &Observed) -> Plan {
     let mut plan = Plan::default();
     let ours = observed.rules.iter().filter(|r| is_own(r));
-    let (kept, gone): (Vec<_>, Vec<_>) =
+    let (kept, mut gone): (Vec<_>, Vec<_>) =
         ours.partition(|there| desired.rules.iter().any(|rule| same_rule(rule, there)));
+    gone.sort_by_key(|rule| Reverse(rule.priority));
     let (deleted, unneeded) = links(desired, observed, &mut plan.before);
     let routes = routes(desired, observed, &deleted);
     let leads = |rule: &PolicyRule, spec: &RouteSpec| rule.leads_to(&spec.route);
-    // Probes of the node would follow the route of a new pod before the netfilter rules except them, and find a guard before the route.
+    // Probes of the node would follow the route of a new pod, and a new proxy's packets that to the proxy, before the netfilter rules except
+    // them. A probe would find a guard before the route.
     let is_guard = |spec: &RouteSpec| spec.route.kind == RouteType::Unreachable;
-    let is_met = |spec: &RouteSpec| kept.iter().any(|r| r.fwmark.is_none() && leads(r, spec));
+    let is_met = |spec: &RouteSpec| kept.iter().chain(&gone).any(|rule| leads(rule, spec));
     let (mut met, unmet): (Vec<_>, Vec<_>) = routes.new.into_iter().partition(is_met);
     met.sort_by_key(is_guard);
     plan.before.extend(unmet.into_iter().map(Step::AddRoute));
@@ -238,8 +240,11 @@ pub fn plan(desired: &Objects, observed: &Observed) -> Plan {
     // A packet that a rule selects never meets a later one without it.
     let mut new: Vec<_> = desired.rules.iter().filter(|r| !is_kept(r)).collect();
     new.sort_by_key(|rule| rule.priority);
-    let mut gone = gone;
-    gone.sort_by_key(|rule| Reverse(rule.priority));
+    // What nothing leads to would be met by the new rules.
+    let (unread, leaving): (Vec<_>, Vec<_>) =
+        routes.gone.into_iter().partition(|spec| !is_met(spec));
+    plan.before
+        .extend(unread.into_iter().map(Step::DeleteRoute));
     let is_in_force = |r: &&PolicyRule| kept.iter().chain(&gone).any(|k| k.family == r.family);
     let (early, late): (Vec<_>, Vec<_>) = new.into_iter().partition(is_in_force);
     // No rule of a family that is no longer captured is of use without its marks.
@@ -252,7 +257,7 @@ pub fn plan(desired: &Objects, observed: &Observed) -> Plan {
     // The others are deleted with the policy rules that lead to them, and while a tunnel needs them, after its routes.
     let is_read =
         |spec: &RouteSpec| routes.replaced.is_empty() && kept.iter().any(|rule| leads(rule, spec));
-    let (mut read, rest): (Vec<_>, Vec<_>) = routes.gone.into_iter().partition(is_read);
+    let (mut read, rest): (Vec<_>, Vec<_>) = leaving.into_iter().partition(is_read);
     read.sort_by_key(|spec| !is_guard(spec));
     plan.before.extend(read.into_iter().map(Step::DeleteRoute));
     plan.before.extend(restored(desired, observed));
