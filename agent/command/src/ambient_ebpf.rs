@@ -47,27 +47,36 @@ pub(super) fn apply(
     lock: Option<Lock>,
 ) -> Result<u8, Failure> {
     let (bpffs, node) = (bpffs().map_err(Failure::failed)?, node()?);
-    let attach = |_: &Visit<'_>| {
-        let pod = Pod::in_sandbox(sandbox, &bpffs).beside(&node);
-        match a.dry_run {
-            true => pod.plan(redirect),
-            false => pod.apply(redirect),
-        }
-    };
-    let programs = sandbox.visit_for(&AMBIENT, attach).and_then(|done| done);
-    let programs = programs.map_err(Failure::failed)?;
     let beside = |e: RulesFailure| match a.dry_run {
         true => Failure::failed(e),
         false => not_removed(e),
     };
-    let inside = |visit: &Visit<'_>| {
-        let removed = redirect.remove_rules(visit, a.dry_run).map_err(beside)?;
-        let warnings = hindrances(redirect, visit).unwrap_or_else(|why| vec![why]);
-        Ok((removed, warnings))
+    let warnings = |visit: &Visit<'_>| hindrances(redirect, visit).unwrap_or_else(|why| vec![why]);
+    let attach = |visit: &Visit<'_>| {
+        let pod = Pod::in_sandbox(sandbox, &bpffs).beside(&node);
+        let programs = match a.dry_run {
+            true => pod.plan(redirect),
+            false => pod.apply(redirect),
+        };
+        let programs = programs.map_err(Failure::failed)?;
+        let in_use = visit.engine_in_use().map_err(|e| beside(e.into()))?;
+        let alone = in_use.is_none().then(|| (Vec::new(), warnings(visit)));
+        Ok((programs, alone))
     };
-    // A second visit: the addresses may have changed while the first one waited for another writer.
-    let done = sandbox.visit_for(&AMBIENT, inside);
-    let (rules, warnings) = done.map_err(|e| beside(e.into()))??;
+    let remove = |visit: &Visit<'_>| {
+        let removed = redirect.remove_rules(visit, a.dry_run).map_err(beside)?;
+        Ok((removed, warnings(visit)))
+    };
+    let attached = sandbox.visit_for(&AMBIENT, attach);
+    let (programs, alone) = attached.map_err(Failure::failed)??;
+    // With rules there is a second visit: the addresses may have changed while the first one waited for another writer.
+    let (rules, warnings) = match alone {
+        Some(alone) => alone,
+        None => {
+            let removed = sandbox.visit_for(&AMBIENT, remove);
+            removed.map_err(|e| beside(e.into()))??
+        }
+    };
     let changes = lines(&programs, &rules);
     drop(lock);
     let by = (Some("ebpf"), warnings);

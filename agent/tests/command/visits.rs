@@ -44,8 +44,8 @@ fn a_sidecar_takes_one_visit() {
     assert_eq!(of("verify"), (1, 1));
 }
 
-/// Programs, netfilter rules and hindrances take one visit. Entries before it look for programs that are pinned elsewhere
-/// and, where there are pins, for the cookie of the namespace.
+/// Programs and hindrances take one visit, and the removal of netfilter rules another one. Entries before it look for programs that are
+/// pinned elsewhere and, where there are pins, for the cookie of the namespace.
 // matrix: newest
 #[test]
 fn programs_take_one_visit() {
@@ -58,7 +58,7 @@ fn programs_take_one_visit() {
         counted(&[&args[..], &["--engine", engine]].concat(), scene.bpffs()).0
     };
     entries("apply", "nft");
-    assert_eq!(entries("apply", "ebpf"), 2);
+    assert_eq!(entries("apply", "ebpf"), 3);
     assert_eq!(entries("apply", "ebpf"), 3);
     assert_eq!(entries("verify", "ebpf"), 3);
 }
