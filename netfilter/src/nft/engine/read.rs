@@ -469,10 +469,12 @@ impl<T: Transport> NftEngine<T> {
         } else {
             vec![(TableFamily::Unspec, RuleAttrs::default())]
         };
+        let mut last = 0;
         for (family, ask) in asked {
             self.each(raw::NFT_MSG_GETRULE, family, &ask, "rules", |reply| {
                 let attrs: RuleAttrs = decode(&reply, "rules")?;
-                let takes = s.add_rule(TableFamily::from(reply.header.family), attrs, anonymous);
+                let family = TableFamily::from(reply.header.family);
+                let takes = s.add_rule(family, attrs, anonymous, &mut last);
                 Ok(takes.saturating_sub(ORDINARY * reply.attrs.len()))
             })?;
         }

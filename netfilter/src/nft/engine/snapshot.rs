@@ -217,12 +217,14 @@ impl Snapshot {
         }
     }
 
-    /// Adds a rule. Returns how much memory its expressions take, in bytes.
+    /// Adds a rule. Returns how much memory its expressions take, in bytes. `last` is the index of the chain of the rule before it, where
+    /// the search begins: the kernel lists the rules of a table in the order of its chains.
     pub(super) fn add_rule(
         &mut self,
         family: TableFamily,
         attrs: RuleAttrs,
         anonymous: &AnonymousSets,
+        last: &mut usize,
     ) -> usize {
         let mut strays = stray::of_rule(&attrs);
         let (Some(table), Some(chain)) = (attrs.table, attrs.chain) else {
@@ -238,9 +240,13 @@ impl Snapshot {
         let Some(chains) = tables.get_mut(t).map(|t| &mut t.chains) else {
             return 0;
         };
-        let Some(c) = chains.iter().position(|c| c.name == chain) else {
+        let (before, from) = chains.split_at((*last).min(chains.len()));
+        let is_its = |c: &Chain| c.name == chain;
+        let after = from.iter().position(is_its).map(|c| before.len() + c);
+        let Some(c) = after.or_else(|| before.iter().position(is_its)) else {
             return 0;
         };
+        *last = c;
         let mut exprs: Vec<Expr> = attrs
             .expressions
             .unwrap_or_default()
