@@ -91,8 +91,8 @@ fn compare_here(config: &Config, engine: Option<Engine>) -> Result<Change> {
         ],
     };
     collisions.extend(proxied::collisions(&node, redirected)?);
-    let (observed, memory) = look(&node, &desired, proxy_netns.as_ref())?;
-    let steps = if node.is_capturing() {
+    let (steps, memory) = if node.is_capturing() {
+        let (observed, memory) = look(&node, &desired, proxy_netns.as_ref())?;
         let reused = reused(&config.marks, &config.routing, &observed.rules);
         if let Some(what) = reused {
             let reason = format!(
@@ -105,9 +105,10 @@ fn compare_here(config: &Config, engine: Option<Engine>) -> Result<Change> {
             ));
         }
         let changes = rules::drift(&node, Side::Host, engine, &memory)?;
-        plan(&desired, &observed).with(changes)
+        (plan(&desired, &observed).with(changes), memory)
     } else {
-        without_empty(removal(&Routing::open()?, Some(config))?)
+        let steps = removal(&Routing::open()?, Some(config))?;
+        (without_empty(steps), BTreeMap::new())
     };
     let mut proxy = match &proxy_netns {
         Some(netns) => netns.run(|| proxy_steps(&node))??.0,

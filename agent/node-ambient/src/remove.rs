@@ -79,13 +79,8 @@ pub(crate) fn removal(routing: &Routing, config: Option<&Config>) -> Result<Vec<
     let mut steps = plan(&nothing, &observed).with(Vec::new());
     let present = present.map(RuleChange::RemoveRules);
     steps.push(Step::Netfilter(present.into_iter().collect()));
-    sort(&mut steps);
-    Ok(steps)
-}
-
-/// Brings the steps of a removal into their order. The kernel deletes the routes of a link with it, and the plan expects that. The
-/// other routes are deleted last, as the sign that something is left.
-fn sort(steps: &mut [Step]) {
+    // The kernel deletes the routes of a link with it, and the plan expects that. The other routes are deleted last, as the sign that
+    // something is left.
     steps.sort_by_key(|step| match step {
         Step::DeleteRule(_) => 0,
         Step::Sysctl(..) => 1,
@@ -93,6 +88,7 @@ fn sort(steps: &mut [Step]) {
         Step::DeleteRoute(_) => 4,
         _ => 3,
     });
+    Ok(steps)
 }
 
 fn remove_here(config: Option<&Config>) -> Result<Vec<String>> {

@@ -95,33 +95,22 @@ fn roles(rule: &PolicyRule, own: &[&PolicyRule]) -> Vec<Role> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::objects::WEIR;
-    use weir_netlink::route::AddressFamily;
+    use crate::node::{Carrier, LocatedProxy};
+    use crate::objects;
+    use crate::tests::{BOTH, node};
 
-    /// The rules of this configuration of numbers, in one family.
+    /// The rules of this configuration of numbers, with two proxies, in the order of their priorities.
     fn rules(marks: Marks, numbers: Numbers) -> Vec<PolicyRule> {
-        let of = |mark: u32, table, index| {
-            let mut rule = PolicyRule::mark(AddressFamily::V4, mark, table);
-            rule.fwmask = Some(mark);
-            rule.at(numbers.priority + index).by(WEIR)
-        };
-        let skip = PolicyRule {
-            action: RuleAction::Goto,
-            goto: Some(32_766),
-            ..of(marks.skip, 0, 0)
-        };
-        let all = PolicyRule {
-            fwmark: None,
-            fwmask: None,
-            ..of(0, numbers.inbound_table, 3)
-        };
-        vec![
-            skip,
-            of(marks.outbound, numbers.outbound_table, 1),
-            of(marks.proxy_return | marks.second, numbers.second_table, 1),
-            of(marks.proxy_return, numbers.proxy_table, 2),
-            all,
-        ]
+        let mut node = node(BOTH, Carrier::Veth);
+        (node.config.marks, node.config.routing) = (marks, numbers);
+        node.before = node
+            .active
+            .clone()
+            .map(|active| LocatedProxy { slot: 1, ..active });
+        let mut rules = objects::host(&node).rules;
+        rules.sort_by_key(|rule| rule.priority);
+        assert_eq!(rules.len(), 10, "five of each family");
+        rules
     }
 
     /// However many of the former rules a killed process left.

@@ -11,7 +11,7 @@ fn config(text: &str) -> Config {
     Config::from_json(text, "test.json").unwrap()
 }
 
-fn node(text: &str, carrier: Carrier) -> Node {
+pub(crate) fn node(text: &str, carrier: Carrier) -> Node {
     let config = config(text);
     let active = config.active().map(|proxy| LocatedProxy {
         proxy: proxy.clone(),
@@ -34,7 +34,7 @@ fn node(text: &str, carrier: Carrier) -> Node {
 
 const V4: &str = r#"{"proxies": [{"uid": "zt", "netns": "/run/netns/zt", "addresses": ["10.0.0.2"]}],
     "pods": [{"uid": "a", "addresses": ["10.0.0.10"]}], "host_addresses": ["10.0.0.1"], "dns_capture": true}"#;
-const BOTH: &str = r#"{"proxies": [{"uid": "zt", "netns": "/run/netns/zt", "addresses": ["10.0.0.2", "fd00::2"]}],
+pub(crate) const BOTH: &str = r#"{"proxies": [{"uid": "zt", "netns": "/run/netns/zt", "addresses": ["10.0.0.2", "fd00::2"]}],
     "pods": [{"uid": "a", "addresses": ["10.0.0.10", "fd00::10"]}]}"#;
 
 fn lines<T: std::fmt::Display>(of: &[T]) -> Vec<String> {
