@@ -48,6 +48,18 @@ impl Scene {
         (scene, uid)
     }
 
+    /// A pod whose first job is due.
+    fn joining() -> (Self, Uid) {
+        let mut scene = Self::new();
+        scene.namespace("ambient");
+        scene.work(0);
+        scene.connect();
+        scene.birth(1);
+        scene.work(0);
+        let uid = scene.uid(1).unwrap();
+        (scene, uid)
+    }
+
     fn memory(&mut self, uid: &Uid) -> &mut Memory {
         self.agent.keeper.memory.get_mut(uid).unwrap()
     }

@@ -136,13 +136,7 @@ fn a_failure_changes_nothing_in_what_is_asked_for() {
 /// It was shown as enrolled, for as long as the API server did not answer.
 #[test]
 fn a_pod_is_shown_as_enrolled_when_it_is_annotated() {
-    let mut scene = Scene::new();
-    scene.namespace("ambient");
-    scene.work(0);
-    scene.connect();
-    scene.birth(1);
-    scene.work(0);
-    let uid = scene.uid(1).unwrap();
+    let (mut scene, uid) = Scene::joining();
     let shown = |scene: &mut Scene| {
         let member = scene.memory(&uid).member().unwrap();
         (member.state, member.why.unwrap_or_default().to_string())

@@ -9,13 +9,7 @@ use weir_reconcile::Reconciler;
 /// What a job did for a pod is known when it ends, and not before.
 #[test]
 fn a_pod_that_is_deleted_during_its_job_leaves_nothing() {
-    let mut scene = Scene::new();
-    scene.namespace("ambient");
-    scene.work(0);
-    scene.connect();
-    scene.birth(1);
-    scene.work(0);
-    let uid = scene.uid(1).unwrap();
+    let (mut scene, uid) = Scene::joining();
     let done = run(scene.begin());
     assert!(scene.check().is_err(), "it is not annotated yet");
     scene.death(1);
