@@ -28,37 +28,42 @@ impl<T: Transport> NftEngine<T> {
         let mut replies = Vec::new();
         self.each(message, family, attrs, what, |reply| {
             replies.push(reply);
-            Ok(0)
+            Ok(None)
         })?;
         Ok(replies)
     }
 
     /// As [`NftEngine::dump`], for long lists: each answer is freed before the next one is read. `f` returns how much more
-    /// memory its values take, in bytes; this counts as well.
+    /// memory its values take, in bytes, which counts as well; `None`: the answer is about a table whose content is not read.
     pub(super) fn each<A: AttrSet>(
         &mut self,
         message: u16,
         family: TableFamily,
         attrs: &A,
         what: &str,
-        mut f: impl FnMut(Reply) -> Result<usize>,
+        mut f: impl FnMut(Reply) -> Result<Option<usize>>,
     ) -> Result<()> {
         let (limit, mut held) = (self.read_limit, self.held);
+        let (limit_of_tables, mut of_tables) = (self.limit_of_tables, self.of_tables);
         let is_full = &mut self.is_full;
         let kind = kind(message);
         let bounded = |reply: Reply| {
-            held = held.saturating_add(reply.attrs.len());
-            if held > limit {
-                *is_full = true;
+            let size = reply.attrs.len();
+            held = held.saturating_add(size);
+            if of_tables > limit_of_tables || held > limit {
+                *is_full = of_tables > limit_of_tables;
                 return Err(too_large(what, &reply, limit));
             }
-            held = held.saturating_add(f(reply)?);
+            if let Some(more) = f(reply)? {
+                held = held.saturating_add(more);
+                of_tables = of_tables.saturating_add(size).saturating_add(more);
+            }
             Ok(())
         };
         let listed = self
             .socket
             .dump_each(kind, family.number(), attrs, what, bounded);
-        self.held = held;
+        (self.held, self.of_tables) = (held, of_tables);
         match listed {
             // The ruleset changed during the dump, in an owned table or another one: the list may be incomplete.
             Err(e) if e.errno() == Some(libc::EINTR) => {

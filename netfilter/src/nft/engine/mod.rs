@@ -63,7 +63,10 @@ pub struct NftEngine<T: Transport = NetlinkSocket> {
     read_limit: usize,
     /// Bytes of the current reading.
     held: usize,
-    /// The current reading has reached its limit.
+    /// Those of the tables whose content is read, and their limit.
+    of_tables: usize,
+    limit_of_tables: usize,
+    /// The current reading has reached this limit.
     is_full: bool,
     /// The kernel reported for a dump of the current reading that the ruleset changed meanwhile.
     torn: bool,
@@ -106,6 +109,8 @@ impl<T: Transport> NftEngine<T> {
             contention: CONTENTION,
             read_limit: READ_LIMIT,
             held: 0,
+            of_tables: 0,
+            limit_of_tables: READ_LIMIT,
             is_full: false,
             torn: false,
         }
@@ -118,8 +123,8 @@ impl<T: Transport> NftEngine<T> {
         self
     }
 
-    /// Sets the limit of one reading, in bytes of the kernel's answers; an element of a rule's set counts with the memory that it
-    /// takes, about 450 bytes. 64 MiB by default.
+    /// Sets the limit of one reading, in bytes of the kernel's answers; chains, sets, and the elements of a rule's set count with
+    /// the memory that they take. 64 MiB by default.
     #[must_use]
     pub fn read_limit(mut self, bytes: usize) -> Self {
         self.read_limit = bytes;

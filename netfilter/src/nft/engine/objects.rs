@@ -12,53 +12,53 @@ use weir_netlink::{Result, Transport};
 impl<T: Transport> NftEngine<T> {
     /// Adds the objects to their tables. A kernel that does not know the request has no objects.
     pub(super) fn objects(&mut self, tables: &mut [Table]) -> Result<()> {
-        let found = self.dump(
-            raw::NFT_MSG_GETOBJ,
+        let (message, all_of) = (raw::NFT_MSG_GETOBJ, ObjAttrs::default());
+        known(
+            self.each(message, TableFamily::Unspec, &all_of, "objects", |reply| {
+                let attrs: ObjAttrs = decode(&reply, "objects")?;
+                let table = find(tables, &reply, attrs.table.as_deref());
+                Ok(table.map(|t| {
+                    t.objects.push(Object {
+                        kind: ObjectKind::Stateful(attrs.kind.unwrap_or(0)),
+                        name: attrs.name.unwrap_or_default(),
+                        comment: userdata::text(attrs.userdata.as_deref(), userdata::COMMENT),
+                        data: attrs.data.unwrap_or_default(),
+                    });
+                    size_of::<Object>()
+                }))
+            }),
+        )?;
+        let (message, all_of) = (raw::NFT_MSG_GETFLOWTABLE, FlowtableAttrs::default());
+        known(self.each(
+            message,
             TableFamily::Unspec,
-            &ObjAttrs::default(),
-            "objects",
-        );
-        for reply in known(found)? {
-            let attrs: ObjAttrs = decode(&reply, "objects")?;
-            if let Some(t) = find(tables, &reply, attrs.table.as_deref()) {
-                t.objects.push(Object {
-                    kind: ObjectKind::Stateful(attrs.kind.unwrap_or(0)),
-                    name: attrs.name.unwrap_or_default(),
-                    comment: userdata::text(attrs.userdata.as_deref(), userdata::COMMENT),
-                    data: attrs.data.unwrap_or_default(),
-                });
-            }
-        }
-        let found = self.dump(
-            raw::NFT_MSG_GETFLOWTABLE,
-            TableFamily::Unspec,
-            &FlowtableAttrs::default(),
+            &all_of,
             "flowtables",
-        );
-        for reply in known(found)? {
-            let attrs: FlowtableAttrs = decode(&reply, "flowtables")?;
-            if let Some(t) = find(tables, &reply, attrs.table.as_deref()) {
-                let mut w = Writer::default();
-                attrs.encode(&mut w);
-                t.objects.push(Object {
-                    kind: ObjectKind::Flowtable,
-                    name: attrs.name.unwrap_or_default(),
-                    comment: None,
-                    data: w.finish().unwrap_or_default(),
-                });
-            }
-        }
+            |reply| {
+                let attrs: FlowtableAttrs = decode(&reply, "flowtables")?;
+                let table = find(tables, &reply, attrs.table.as_deref());
+                Ok(table.map(|t| {
+                    let mut w = Writer::default();
+                    attrs.encode(&mut w);
+                    t.objects.push(Object {
+                        kind: ObjectKind::Flowtable,
+                        name: attrs.name.unwrap_or_default(),
+                        comment: None,
+                        data: w.finish().unwrap_or_default(),
+                    });
+                    size_of::<Object>()
+                }))
+            },
+        ))?;
         Ok(())
     }
 }
 
-/// Replaces the errors of a kernel that is older than the request by an empty list: `EINVAL`, or `EOPNOTSUPP` for a family.
-/// Objects were added in 4.10, flowtables in 4.16.
-fn known<R>(found: Result<Vec<R>>) -> Result<Vec<R>> {
-    match found {
-        Err(e) if matches!(e.errno(), Some(libc::EOPNOTSUPP)) || e.is_unsupported() => {
-            Ok(Vec::new())
-        }
-        found => found,
+/// Ignores the errors of a kernel that is older than the request: `EINVAL`, or `EOPNOTSUPP` for a family. Objects were added in
+/// 4.10, flowtables in 4.16.
+fn known(listed: Result<()>) -> Result<()> {
+    match listed {
+        Err(e) if matches!(e.errno(), Some(libc::EOPNOTSUPP)) || e.is_unsupported() => Ok(()),
+        listed => listed,
     }
 }

@@ -43,6 +43,10 @@ const BYTES_OF_RULE: usize = 4096;
 const BYTES_OF_ELEMENT: usize = 512;
 /// An element of a rule's set is kept as attributes, which may take 27 times the memory of the answer; a range has two.
 const BYTES_OF_ATTRIBUTES: usize = size_of::<ElemAttrs>();
+/// What a chain and a set take in memory besides their names, which are as long as in the answer. An answer without any other
+/// attribute is much smaller.
+const BYTES_OF_CHAIN: usize = size_of::<Chain>() + size_of::<Mark>();
+const BYTES_OF_SET: usize = size_of::<SetAttrs>() + size_of::<Anonymous>() + size_of::<Mark>();
 /// How many times the size of its answer a rule may take in memory before the rest counts as well. Rules of statements take less;
 /// short expressions without a statement take twelve times.
 const ORDINARY: usize = 4;
@@ -65,7 +69,7 @@ impl Scope<'_> {
         }
     }
 
-    /// Limit of this reading in bytes; at most that of the engine.
+    /// Limit of the content of these tables in bytes; at most that of the engine.
     fn limit(self, of_engine: usize) -> usize {
         match self.desired() {
             Some(desired) => of_engine.min(desired.saturating_add(MORE)),
@@ -178,6 +182,12 @@ impl<T: Transport> NftEngine<T> {
         })
     }
 
+    /// Begins a reading.
+    fn begin(&mut self) {
+        (self.torn, self.is_full) = (false, false);
+        (self.held, self.of_tables) = (0, 0);
+    }
+
     /// One dump, repeated until the ruleset does not change during it.
     fn listed<A: AttrSet, R>(
         &mut self,
@@ -188,7 +198,7 @@ impl<T: Transport> NftEngine<T> {
     ) -> Result<Vec<R>> {
         let mut attempts = Attempts::begin(self.contention);
         loop {
-            (self.torn, self.held) = (false, 0);
+            self.begin();
             let found = self.dump(message, TableFamily::Unspec, ask, what)?;
             if !self.torn {
                 return found.iter().map(&decoded).collect();
@@ -291,7 +301,7 @@ impl<T: Transport> NftEngine<T> {
     }
 
     fn snapshot(&mut self, scope: Scope<'_>) -> Result<Snapshot> {
-        (self.torn, self.held) = (false, 0);
+        self.begin();
         let mut snapshot = Snapshot::default();
         let mut bare = Vec::new();
         let all = TableAttrs::default();
@@ -310,11 +320,9 @@ impl<T: Transport> NftEngine<T> {
             }
         }
         let limit = self.read_limit;
-        self.read_limit = scope.limit(limit);
-        self.is_full = false;
+        self.limit_of_tables = scope.limit(limit);
         let named = snapshot.clone();
         let read = self.content(snapshot, scope);
-        self.read_limit = limit;
         let mut snapshot = match read {
             Err(_) if self.is_full && scope.is_overfull(limit) => {
                 // A new socket discards the rest of the list.
@@ -364,8 +372,9 @@ impl<T: Transport> NftEngine<T> {
                 if let Some(table) = tables.get_mut(t) {
                     table.chains.push(chain);
                 }
+                return Ok(Some(BYTES_OF_CHAIN));
             }
-            Ok(0)
+            Ok(None)
         })?;
         let anonymous = self.sets(tables, marks, strays)?;
         snapshot.handles = snapshot
@@ -390,24 +399,25 @@ impl<T: Transport> NftEngine<T> {
         marks: &mut Vec<Mark>,
         strays: &mut [Vec<Stray>],
     ) -> Result<AnonymousSets> {
-        let mut anonymous = AnonymousSets::new();
-        for reply in self.dump(
-            raw::NFT_MSG_GETSET,
-            TableFamily::Unspec,
-            &SetAttrs::default(),
-            "sets",
-        )? {
+        let mut listed = Vec::new();
+        let (message, all_of) = (raw::NFT_MSG_GETSET, SetAttrs::default());
+        self.each(message, TableFamily::Unspec, &all_of, "sets", |reply| {
             let attrs: SetAttrs = decode(&reply, "sets")?;
-            let family = TableFamily::from(reply.header.family);
-            let Some(t) = position(tables, &reply, attrs.table.as_deref()) else {
-                continue;
-            };
+            let table = position(tables, &reply, attrs.table.as_deref());
+            Ok(table.map(|t| {
+                listed.push((t, attrs));
+                BYTES_OF_SET
+            }))
+        })?;
+        let mut anonymous = AnonymousSets::new();
+        for (t, attrs) in listed {
             let is_anonymous = attrs.flags.unwrap_or(0) & raw::NFT_SET_ANONYMOUS != 0;
             hold(marks, t, is_anonymous);
             marks.push(Mark::of(attrs.handle, None));
             let Some(table) = tables.get_mut(t) else {
                 continue;
             };
+            let family = table.family;
             let mut set = Set::from_attrs(&attrs);
             if let Some(strays) = strays.get_mut(t).filter(|_| !is_anonymous) {
                 strays.extend(stray::of_set(&attrs, &set));
@@ -451,7 +461,7 @@ impl<T: Transport> NftEngine<T> {
                 more = elements.len() * BYTES_OF_ATTRIBUTES;
                 raw.extend(elements);
             }
-            Ok(more)
+            Ok(Some(more))
         })?;
         Ok((listed, raw))
     }
@@ -475,7 +485,7 @@ impl<T: Transport> NftEngine<T> {
                 let attrs: RuleAttrs = decode(&reply, "rules")?;
                 let family = TableFamily::from(reply.header.family);
                 let takes = s.add_rule(family, attrs, anonymous, &mut last);
-                Ok(takes.saturating_sub(ORDINARY * reply.attrs.len()))
+                Ok(Some(takes.saturating_sub(ORDINARY * reply.attrs.len())))
             })?;
         }
         Ok(())
