@@ -40,6 +40,8 @@ pub(crate) enum Implied {
     Network,
     /// A transport protocol
     Transport,
+    /// The same, by a field of the network header in a family with several of them: only TCP options imply it
+    Protocol,
     /// A type of ICMP message
     IcmpType,
 }

@@ -222,7 +222,7 @@ impl Exthdr {
     pub(crate) fn implies(&self) -> &'static [Implied] {
         match self.operation() {
             raw::NFT_EXTHDR_OP_IPV6 | raw::NFT_EXTHDR_OP_IPV4 => &[Implied::Network],
-            raw::NFT_EXTHDR_OP_TCPOPT => &[Implied::Transport],
+            raw::NFT_EXTHDR_OP_TCPOPT => &[Implied::Transport, Implied::Protocol],
             _ => &[],
         }
     }

@@ -43,7 +43,7 @@ impl Instruction for Lookup {
             Some(raw::NFT_REG_VERDICT) => {
                 let text = l.key_text(&key, self.set_id);
                 let elements = l.map_text(&set, self.set_id, &key);
-                l.say(format!("{text} vmap {elements}"))
+                l.say_map(format!("{text} vmap {elements}"))
             }
             dreg => {
                 let (data_type, len) = match attrs {

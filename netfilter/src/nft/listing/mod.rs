@@ -235,6 +235,13 @@ impl Listing<'_> {
         Some(())
     }
 
+    /// Appends a verdict map: as in nft, later statements may still imply the matches before it.
+    pub(crate) fn say_map(&mut self, text: String) -> Option<()> {
+        self.texts.push(Some(text));
+        self.bound = None;
+        Some(())
+    }
+
     /// Removes the matches that the current statement implies.
     pub(crate) fn imply(&mut self, implied: &[Implied]) {
         let texts = &mut self.texts;
@@ -265,6 +272,9 @@ impl Listing<'_> {
     /// Records that a later statement may imply the last match.
     fn establish(&mut self, what: Implied) {
         self.keep(what);
+        if what == Implied::Transport {
+            self.keep(Implied::Protocol);
+        }
         self.pending
             .push((what, self.texts.len().saturating_sub(1)));
     }

@@ -6,7 +6,7 @@ use crate::nft::context;
 use crate::nft::context::Implied;
 use crate::nft::display::{Field, bound, hex_number, ordered, range, value};
 use crate::nft::linearize::prefix_mask;
-use crate::nft::model::{CmpOp, Data, DataType, MetaKey, Selector, TableFamily};
+use crate::nft::model::{CmpOp, CtKey, Data, DataType, MetaKey, Selector, TableFamily};
 use crate::nft::raw;
 use weir_netlink::attr::text_of;
 
@@ -189,7 +189,10 @@ impl Listing<'_> {
                 self.establish(Implied::Transport);
             }
             // As nft, keeps both this match and one of `meta l4proto` before it.
-            Some(("ip" | "ip6", DataType::INET_PROTO)) => self.keep(Implied::Transport),
+            Some(("ip" | "ip6", DataType::INET_PROTO)) => {
+                self.keep(Implied::Transport);
+                self.establish(Implied::Protocol);
+            }
             _ => {}
         }
         if let Some(what) = established {
@@ -205,6 +208,9 @@ impl Listing<'_> {
         };
         // `meta l4proto icmp` implies IPv4.
         let is_family = |family| self.context.nfproto == Some(family);
+        // In a family of one header, what repeats the family is implied.
+        let of_table = context::Context::of(self.family).nfproto;
+        let is_of_table = self.context.nfproto == of_table;
         let implied: &[Implied] = match (s, d.0.as_slice()) {
             (Selector::Meta(MetaKey::L4proto), [raw::IPPROTO_ICMP])
                 if is_family(raw::NFPROTO_IPV4) =>
@@ -217,6 +223,15 @@ impl Listing<'_> {
                 &[Implied::Network]
             }
             (Selector::Meta(MetaKey::Nfproto | MetaKey::Protocol), _) => &[Implied::Link],
+            (Selector::Meta(MetaKey::L4proto), _) if of_table.is_some() && is_of_table => {
+                &[Implied::Network]
+            }
+            // As in nft, also that the packet is of the other family.
+            (Selector::Ct(CtKey::Src | CtKey::Dst | CtKey::Protocol, _), _)
+                if of_table.is_none() || is_of_table =>
+            {
+                &[Implied::Network]
+            }
             _ => &[],
         };
         let established = self.context.establishes(s, d);
