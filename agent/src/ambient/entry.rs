@@ -105,6 +105,15 @@ pub(crate) struct Entry {
     pub(super) handle: Handle,
 }
 
+/// Why CHECK of a pod does not succeed.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum CheckError {
+    /// The pod is not enrolled as it should be.
+    Differs(String),
+    /// The pod is not known, or is going away: this is no difference.
+    Unknown(String),
+}
+
 impl Entry {
     /// Enrols a pod and waits until it is captured and the proxy has taken it. `Some`: it is not enrolled, for this reason, and may
     /// start nevertheless.
@@ -151,10 +160,21 @@ impl Entry {
     ///
     /// # Errors
     /// It is not enrolled, or the pod is not known.
-    pub(crate) async fn check(&self, named: &HandedOver) -> Result<(), String> {
-        let view = self.known(named).await?;
+    pub(crate) async fn check(&self, named: &HandedOver) -> Result<(), CheckError> {
+        let view = self.known(named).await.map_err(CheckError::Unknown)?;
+        let checked = self.check_known(&view, named).await;
+        let is_present = self
+            .present(named)
+            .is_some_and(|now| now.uid() == view.uid());
+        checked.map_err(|why| match is_present {
+            true => CheckError::Differs(why),
+            false => CheckError::Unknown(why),
+        })
+    }
+
+    async fn check_known(&self, view: &PodView, named: &HandedOver) -> Result<(), String> {
         // ADD accepts it, too.
-        if self.decide(&view) == Decision::No(Why::Excluded) {
+        if self.decide(view) == Decision::No(Why::Excluded) {
             return Ok(());
         }
         let uid: Arc<str> = view.uid().into();
@@ -191,17 +211,19 @@ impl Entry {
         settled.await.ok()
     }
 
+    /// Returns the pod, if the watch has reported it. A pod that is being deleted may be a previous one of this name.
+    fn present(&self, named: &HandedOver) -> Option<Arc<PodView>> {
+        let view = self.pods.get(&named.pod_namespace, &named.pod_name);
+        view.filter(|view| !view.deleting && !view.ended())
+    }
+
     /// Returns the pod, waiting until it and the labels of its namespace are known.
     async fn known(&self, handed_over: &HandedOver) -> Result<Arc<PodView>, String> {
-        let (namespace, name) = (&handed_over.pod_namespace, &handed_over.pod_name);
         let mut changes = self.pods.subscribe();
         let seen = async {
             loop {
                 changes.borrow_and_update();
-                let view = self.pods.get(namespace, name);
-                // A pod that is being deleted may be a previous one of this name.
-                let view = view.filter(|view| !view.deleting && !view.ended());
-                if let Some(view) = view
+                if let Some(view) = self.present(handed_over)
                     && self.decide(&view) != Decision::Unknown
                 {
                     return Some(view);

@@ -44,7 +44,7 @@ mod tests;
 mod work;
 mod zds;
 
-pub(crate) use entry::{Entry, HandedOver};
+pub(crate) use entry::{CheckError, Entry, HandedOver};
 pub(crate) use former::Former;
 pub(crate) use settings::AmbientSettings;
 pub(crate) use start::{Ending, start, without};

@@ -2,7 +2,7 @@
 
 use super::http::{Answer, answer};
 use super::peer;
-use crate::ambient::{Entry, HandedOver};
+use crate::ambient::{CheckError, Entry, HandedOver};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use hyper::{Request, StatusCode};
@@ -45,14 +45,16 @@ async fn respond(request: Request<Incoming>, entry: &Entry, journal: &Journal) -
     let read = read.map_err(|why| format!("the body cannot be read: {why}"));
     // CHECK does not hand over a pod.
     if checks {
-        let (status, checked) = match &read {
-            Ok((pod, _)) => (StatusCode::INTERNAL_SERVER_ERROR, entry.check(pod).await),
-            Err(why) => (StatusCode::BAD_REQUEST, Err(why.clone())),
+        let (status, why) = match &read {
+            Ok((pod, _)) => match entry.check(pod).await {
+                Ok(()) => return answer(StatusCode::OK, ""),
+                Err(CheckError::Differs(why)) => (StatusCode::INTERNAL_SERVER_ERROR, why),
+                // The plugin does not report this as a difference.
+                Err(CheckError::Unknown(why)) => (StatusCode::SERVICE_UNAVAILABLE, why),
+            },
+            Err(why) => (StatusCode::BAD_REQUEST, why.clone()),
         };
-        return match checked {
-            Ok(()) => answer(StatusCode::OK, ""),
-            Err(why) => answer(status, format!("{why}\n")),
-        };
+        return answer(status, format!("{why}\n"));
     }
     let (pod, status, why) = match read {
         Err(why) => (

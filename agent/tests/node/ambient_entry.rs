@@ -310,6 +310,17 @@ fn the_plugin_is_told_at_check_whether_a_pod_is_enrolled() {
     out["metadata"]["labels"][MODE] = "none".into();
     scene.server.put(out);
     agent.until("left", || check().1.contains("no pod of ambient mode"));
+    // Of a pod that is not known nothing can be said.
+    let nobody = event("nobody", sandbox.netns().path(), &Value::Null);
+    let (status, why) = post_to(&scene.node, "/cmdcheck", &nobody);
+    assert!(
+        status == 503 && why.contains("no such pod"),
+        "{status} {why}"
+    );
+    let mut going = running("checked", &sandbox.address);
+    going["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+    scene.server.put(going);
+    agent.until("going", || check().0 == 503);
     // A check hands no pod over.
     assert_eq!(
         agent.metric("istio_cni_plugin_requests_total{response_code=\"200\"}"),

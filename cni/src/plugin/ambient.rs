@@ -38,7 +38,7 @@ impl Plugin<'_> {
     fn decide_ambient(&self, candidate: &Candidate, attempts: u32) -> Result<bool, CniError> {
         let enablement = Enablement::compile(&candidate.conf.enablement_selectors)
             .map_err(CniError::internal)?;
-        let ask = |limit| self.read_pod_and_namespace(candidate, limit);
+        let ask = |until| self.read_pod_and_namespace(candidate, until);
         // Never `None`: `give_up` is always false here.
         let Some((pod, namespace)) = self.attempts(candidate).run(attempts, &|| false, ask)? else {
             return Ok(false);

@@ -60,19 +60,24 @@ pub(super) struct Attempts<'a> {
 }
 
 impl Attempts<'_> {
-    /// Calls `ask` up to `count` times. Returns `Ok(None)` if `give_up` is true after a failure: the answer is no longer
+    /// Calls `ask` up to `count` times, with the time at which it has to end. Returns `Ok(None)` if `give_up` is true after a failure: the answer is no longer
     /// needed. Returns an error that occurred before a request was sent, such as an unusable kubeconfig, at once.
     pub(super) fn run<T>(
         &self,
         count: u32,
         give_up: &dyn Fn() -> bool,
-        mut ask: impl FnMut(Duration) -> Result<T, api::Error>,
+        mut ask: impl FnMut(Instant) -> Result<T, api::Error>,
     ) -> Result<Option<T>, CniError> {
         let started = Instant::now();
         let mut attempt = 1;
         loop {
-            let left = self.deadline.saturating_duration_since(Instant::now());
-            let error = match ask(self.limits.request.min(left)) {
+            // The first attempt has some time, even if another decision has used all of it.
+            let least = if attempt == 1 {
+                self.limits.pause
+            } else {
+                Duration::ZERO
+            };
+            let error = match ask(self.deadline.max(Instant::now() + least)) {
                 Ok(answer) => return Ok(Some(answer)),
                 Err(error) => error,
             };

@@ -2,7 +2,7 @@
 
 use std::cell::OnceCell;
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::attempts::{Attempts, Limits};
 use super::backend::Backend;
@@ -12,7 +12,7 @@ use super::{AGENT_POD_PREFIX, KUBECONFIG, LOG_FILE, LOG_SOCKET};
 use crate::api::{self, Client};
 use crate::log::Logger;
 use crate::protocol::{
-    Call, CniArgs, CniError, Command, NetConf, PrevResult, validate_kubernetes_name,
+    Call, CniArgs, CniError, Command, NetConf, PrevResult, validate_path_segment,
 };
 
 /// The plugin, which implements the CNI verbs; see the module.
@@ -35,6 +35,8 @@ pub(super) struct Candidate {
     pub(super) netns: Option<NetnsOfPod>,
     client: OnceCell<Client>,
     pub(super) deadline: Instant,
+    /// Time limit of one request to the API server.
+    request: Duration,
     pub(super) patience: Patience,
 }
 
@@ -47,6 +49,12 @@ impl Candidate {
         }
         let client = Client::new(&self.conf.run_file(KUBECONFIG))?;
         Ok(self.client.get_or_init(|| client))
+    }
+
+    /// The time limit of a request to the API server that has to end before `until`.
+    pub(super) fn limit(&self, until: Instant) -> Duration {
+        let left = until.saturating_duration_since(Instant::now());
+        self.request.min(left)
     }
 }
 
@@ -101,6 +109,7 @@ impl Plugin<'_> {
             netns: NetnsOfPod::at(netns(call)),
             client: OnceCell::new(),
             deadline: Instant::now() + self.limits.total,
+            request: self.limits.request,
             patience: Patience::default(),
         };
         let Candidate { conf, args, .. } = &candidate;
@@ -121,8 +130,8 @@ impl Plugin<'_> {
         if conf.exclude_namespaces.contains(&args.pod_namespace) {
             return let_through("the namespace is excluded in the CNI configuration: let through");
         }
-        validate_kubernetes_name("K8S_POD_NAMESPACE", &args.pod_namespace)?;
-        validate_kubernetes_name("K8S_POD_NAME", &args.pod_name)?;
+        validate_path_segment("K8S_POD_NAMESPACE", &args.pod_namespace)?;
+        validate_path_segment("K8S_POD_NAME", &args.pod_name)?;
         Ok(Some(candidate))
     }
 

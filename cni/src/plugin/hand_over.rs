@@ -44,10 +44,11 @@ impl Plugin<'_> {
         let unknown = match self.tell_agent(call, candidate, CHECK_PATH, None) {
             Ok(None) => return Ok(()),
             Ok(Some((404, _))) => format!("the node agent does not know {CHECK_PATH}"),
-            Ok(Some((_, why))) => {
+            Ok(Some((500, why))) => {
                 let why = format!("the ambient pod is not enrolled: {why}");
                 return Err(CniError::new(code::REDIRECTION_DIFFERS, why));
             }
+            Ok(Some((_, why))) => why,
             Err(error) => error.msg,
         };
         self.log.warn(&format!(

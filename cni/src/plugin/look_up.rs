@@ -7,7 +7,7 @@ use std::cell::Cell;
 use std::io::{Error, ErrorKind};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
@@ -80,11 +80,11 @@ impl Plugin<'_> {
     pub(super) fn read_pod(
         &self,
         candidate: &Candidate,
-        limit: Duration,
+        until: Instant,
     ) -> Result<Pod, api::Error> {
-        match self.ask_agent(candidate, limit) {
+        match self.ask_agent(candidate, until) {
             Some(answer) => Ok(answer.pod),
-            None => pod_of_server(candidate, limit),
+            None => pod_of_server(candidate, until),
         }
     }
 
@@ -92,21 +92,21 @@ impl Plugin<'_> {
     pub(super) fn read_pod_and_namespace(
         &self,
         candidate: &Candidate,
-        limit: Duration,
+        until: Instant,
     ) -> Result<(Pod, Namespace), api::Error> {
-        let (pod, namespace) = match self.ask_agent(candidate, limit) {
+        let (pod, namespace) = match self.ask_agent(candidate, until) {
             Some(answer) => (answer.pod, answer.namespace),
-            None => (pod_of_server(candidate, limit)?, None),
+            None => (pod_of_server(candidate, until)?, None),
         };
         let namespace = match namespace {
             Some(namespace) => namespace,
-            None => namespace_of_server(candidate, limit)?,
+            None => namespace_of_server(candidate, until)?,
         };
         Ok((pod, namespace))
     }
 
     /// Sends `POST /pod` to the agent. `None`, with the reason in the log: the caller must ask the API server.
-    fn ask_agent(&self, candidate: &Candidate, limit: Duration) -> Option<PodAnswer> {
+    fn ask_agent(&self, candidate: &Candidate, until: Instant) -> Option<PodAnswer> {
         let args = &candidate.args;
         if args.pod_uid.is_empty() || candidate.patience.0.get() {
             return None;
@@ -119,7 +119,8 @@ impl Plugin<'_> {
         };
         let socket = candidate.conf.run_file(POD_SOCKET);
         let body = serde_json::to_string(&question).ok()?;
-        let limit = self.limits.look_up.min(limit);
+        let left = until.saturating_duration_since(Instant::now());
+        let limit = self.limits.look_up.min(left);
         let answer = post(&socket, POD_PATH, body, limit).map_err(|e| unheard(&e));
         let (level, why) = match answer.and_then(|response| read(&response, &question)) {
             Ok(answer) => {
@@ -179,11 +180,11 @@ fn read(response: &crate::http::Response, question: &PodQuestion) -> Result<PodA
 ///
 /// Every field of a pod may be absent, so any JSON object reads as a pod without containers, which would be let through,
 /// outside the mesh.
-fn pod_of_server(candidate: &Candidate, limit: Duration) -> Result<Pod, api::Error> {
+fn pod_of_server(candidate: &Candidate, until: Instant) -> Result<Pod, api::Error> {
     let args = &candidate.args;
     let (namespace, name) = (args.pod_namespace.as_str(), args.pod_name.as_str());
     let client = candidate.client()?;
-    let pod: Pod = client.pod(namespace, name, limit)?;
+    let pod: Pod = client.pod(namespace, name, candidate.limit(until))?;
     let found = (pod.metadata.namespace.as_str(), pod.metadata.name.as_str());
     let object = format!("pod {namespace}/{name}");
     if found != (namespace, name) {
@@ -201,10 +202,10 @@ fn pod_of_server(candidate: &Candidate, limit: Duration) -> Result<Pod, api::Err
     Ok(pod)
 }
 
-fn namespace_of_server(candidate: &Candidate, limit: Duration) -> Result<Namespace, api::Error> {
+fn namespace_of_server(candidate: &Candidate, until: Instant) -> Result<Namespace, api::Error> {
     let name = &candidate.args.pod_namespace;
     let client = candidate.client()?;
-    let namespace: Namespace = client.namespace(name, limit)?;
+    let namespace: Namespace = client.namespace(name, candidate.limit(until))?;
     if namespace.metadata.name == *name {
         return Ok(namespace);
     }

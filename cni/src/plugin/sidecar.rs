@@ -114,7 +114,7 @@ impl Plugin<'_> {
     ) -> Result<Option<Pod>, CniError> {
         // The agent's own pod is let through: while it is being replaced, there may be no valid token.
         let give_up = || is_agent(&candidate.conf, &candidate.args);
-        let ask = |limit| self.read_pod(candidate, limit);
+        let ask = |until| self.read_pod(candidate, until);
         let read = || self.attempts(candidate).run(attempts, &give_up, ask);
         phases.measure(Phase::Facts, read)
     }

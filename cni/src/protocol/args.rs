@@ -74,20 +74,20 @@ fn boolean(value: &str) -> Result<bool, CniError> {
     }
 }
 
-/// Checks that `text` is usable in an API path as the name of a pod or a
-/// namespace: lower-case letters, digits, `-` and `.`, at most 253, beginning
-/// and ending with a letter or digit (RFC 1123 subdomain).
+/// Checks that `text` is usable in an API path as the name of a pod or a namespace: 1 to 253 letters, digits, `-`, `.` and `_`,
+/// and neither `.` nor `..`. Whether an object can have the name is left to the API server, as in upstream's plugin.
 ///
 /// # Errors
-/// Code 999, naming `what` and the text: such a name cannot exist in Kubernetes,
-/// and one with a slash would request another object.
-pub fn validate_kubernetes_name(what: &str, text: &str) -> Result<(), CniError> {
-    if is_kubernetes_name(text) {
+/// Code 999, naming `what` and the text: a name with a slash would request another object.
+pub(crate) fn validate_path_segment(what: &str, text: &str) -> Result<(), CniError> {
+    let is_allowed = |b: u8| b.is_ascii_alphanumeric() || b"-._".contains(&b);
+    if matches!(text.len(), 1..=253) && text.bytes().all(is_allowed) && !matches!(text, "." | "..")
+    {
         return Ok(());
     }
     Err(CniError::internal(format!(
-        "CNI_ARGS: {what} {text:?} is not a Kubernetes name (lower-case letters, digits, '-' and \
-         '.'); the container runtime must pass the name of an existing object"
+        "CNI_ARGS: {what} {text:?} is not a Kubernetes name (letters, digits, '-' and '.', at most 253); the container \
+         runtime must pass the name of an existing object"
     )))
 }
 
@@ -141,22 +141,33 @@ mod tests {
 
     #[test]
     fn names_that_would_leave_the_path() {
-        for good in ["a", "web-0", "a.b", "1"] {
-            validate_kubernetes_name("pod", good).unwrap();
-        }
         let long = "a".repeat(254);
-        for bad in [
-            "",
-            "a/b",
-            "..",
-            "A",
-            "a?b",
-            "-a",
-            "a-",
-            "a%2f",
-            long.as_str(),
+        for good in [
+            "a",
+            "web-0",
+            "a.b",
+            "1",
+            "testPod",
+            "a_b",
+            "...",
+            &long[1..],
         ] {
-            assert!(validate_kubernetes_name("pod", bad).is_err(), "{bad}");
+            validate_path_segment("pod", good).unwrap();
+        }
+        for bad in [
+            "", "a/b", ".", "..", "a?b", "a b", "a%2f", "a\r", "ä", &long,
+        ] {
+            assert!(validate_path_segment("pod", bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn names_of_objects() {
+        for good in ["a", "web-0", "a.b", "1"] {
+            assert!(is_kubernetes_name(good), "{good}");
+        }
+        for bad in ["", "A", "-a", "a-", "a_b", "a/b", &"a".repeat(254)] {
+            assert!(!is_kubernetes_name(bad), "{bad}");
         }
     }
 }

@@ -22,7 +22,8 @@ mod result_form;
 mod selector;
 mod version;
 
-pub use args::{CniArgs, is_kubernetes_name, validate_kubernetes_name};
+pub(crate) use args::validate_path_segment;
+pub use args::{CniArgs, is_kubernetes_name};
 pub use call::{Call, Command};
 pub use dispatch::{About, Edge, Handler, run};
 pub use environment::{

@@ -195,13 +195,24 @@ fn names_that_would_ask_for_something_else() {
     for (namespace, name) in [
         ("shop", "../../secrets/x"),
         ("..", "a"),
-        ("Shop", "a"),
+        ("shop", "a b"),
         ("a", "b?c"),
     ] {
         let error = node.run(&node.process("ADD").pod(namespace, name)).error();
         assert!(error.msg.contains("not a Kubernetes name"), "{error}");
     }
     assert!(server.asked().is_empty());
+}
+
+/// Whether an object can have the name is left to the API server: tests of other programs use such names.
+#[test]
+fn names_in_capitals() {
+    let pod = pods::sidecar("testNS", "testPod");
+    let server = ApiServer::with_pod(pod, Value::Null);
+    let node = Node::with_server(&server);
+    node.run(&node.process("ADD").pod("testNS", "testPod"))
+        .result();
+    assert_eq!(node.backend.applied().len(), 1);
 }
 
 #[test]

@@ -89,6 +89,8 @@ fn check_is_what_the_agent_says_of_the_pod() {
             Some((500, "it is failed: no rules")),
             Some("500: it is failed: no rules"),
         ),
+        // The agent has not seen the pod yet, or it is being deleted.
+        (Some((503, "told of no such pod")), None),
         // Without an answer CHECK reports no difference.
         (None, None),
     ] {
@@ -137,7 +139,10 @@ fn not_ambient() {
         (plain, json!({}), 0),
     ] {
         let server = ApiServer::with_pod(pod, pods::namespace("shop", namespace));
-        let node = ambient_node(&server);
+        let mut node = ambient_node(&server);
+        // The first decision may use all the time; the second one has a pause's.
+        node.limits.total = Duration::ZERO;
+        node.limits.pause = Duration::from_secs(10);
         let agent = agent(&node, Some((200, "")));
         node.verb("ADD").result();
         assert!(agent.is_untouched());

@@ -347,6 +347,10 @@ fn members_of_another_kind_are_refused() {
     for (key, value) in lists.into_iter().chain([("type", json!(["weir-cni"]))]) {
         let mut config: Value = serde_json::from_str(CONFIG).unwrap();
         config[key] = value;
+        // The pods of a node are deleted even with a configuration that starts none.
+        let mut handler = Recorder::default();
+        FakeProcess::new("DEL", &config.to_string()).run(&mut handler);
+        assert_eq!(handler.calls.len(), usize::from(key != "type"), "{key}");
         let error = refused(&FakeProcess::new("ADD", &config.to_string()));
         assert_eq!(error.code, 6, "{error}");
         assert!(error.msg.contains(&format!("{key:?} must be")), "{error}");

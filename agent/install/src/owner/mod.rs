@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weir_cni::api::{Client, Error, Reason};
 use weir_cni::json;
-use weir_cni::protocol::validate_kubernetes_name;
+use weir_cni::protocol::is_kubernetes_name;
 use weir_core::journal::cut;
 use weir_core::pods::Pods;
 use weir_core::settings::Resolved;
@@ -372,8 +372,7 @@ impl Owner {
 
 /// Checks a name, since it becomes part of a path. `None` if it is valid.
 fn no_name(text: &str) -> Option<String> {
-    let valid = validate_kubernetes_name("the name", text).is_ok();
-    (!valid).then(|| format!("{text:?} is not a name of a Kubernetes object"))
+    (!is_kubernetes_name(text)).then(|| format!("{text:?} is not a name of a Kubernetes object"))
 }
 
 /// Returns the remedy for a missing right. Only an answer of the server shows that a right is missing.
