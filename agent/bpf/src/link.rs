@@ -121,19 +121,6 @@ impl Link {
         Self::create(program, index, attach_type, anchor)
     }
 
-    /// Creates a link to an open cgroup (version 2): `BPF_CGROUP_INET4_CONNECT` and similar attach types. Since 5.7
-    ///
-    /// # Errors
-    ///
-    /// `EINVAL`: the kernel does not know the attach type; `EBADF`: not a cgroup; `EPERM`.
-    pub fn to_cgroup(
-        program: &Program,
-        cgroup: BorrowedFd<'_>,
-        attach_type: u32,
-    ) -> io::Result<Self> {
-        Self::create(program, number(cgroup)?, attach_type, Anchor::Any)
-    }
-
     /// `bpf(BPF_LINK_UPDATE)`: replaces the program atomically; if `old` is given, only that one.
     ///
     /// # Errors
