@@ -37,6 +37,7 @@ mod nft;
 mod redirect;
 mod request;
 mod xtables;
+pub mod ztunnel;
 
 pub use config::{Config, DnsCapture, PodOverrides};
 pub use redirect::{AMBIENT, REPLY_ROUTING, Redirect, TABLES};

@@ -2,10 +2,8 @@
 //!
 //! A rule without an address matches IPv6, too, even if IPv6 is not captured: see [`Semantics`].
 
-use crate::redirect::{
-    DNS_PORT, DNS_PROXY, DNS_ZONE, HBONE, INBOUND, MASK, OUTBOUND, REPLY_MARK, Redirect, TABLES,
-    ZTUNNEL_MARK,
-};
+use crate::redirect::{DNS_PORT, DNS_ZONE, Redirect, TABLES};
+use crate::ztunnel::{self, HBONE, MASK, REPLY_MARK};
 use weir_netfilter::nft::{
     self, Chain, ChainType, CmpOp, CtKey, Data, Hook, L4Proto, Match, MetaKey, Operand, Rule,
     RuleBuilder, Ruleset, Selector, Source, Statement, Table, TableFamily, Verdict, priority,
@@ -115,7 +113,7 @@ fn mark(rule: RuleBuilder, op: CmpOp, value: u32) -> RuleBuilder {
 }
 
 fn not_of_ztunnel(rule: RuleBuilder) -> RuleBuilder {
-    mark(rule, CmpOp::Neq, ZTUNNEL_MARK)
+    mark(rule, CmpOp::Neq, ztunnel::MARK)
 }
 
 fn to(rule: RuleBuilder, port: u16) -> Rule {
@@ -142,7 +140,7 @@ fn nat_table(name: &str, redirect: &Redirect, semantics: Semantics) -> Table {
     let (mut inbound, mut outbound) = (Vec::new(), Vec::new());
     for interface in &redirect.interfaces {
         let from = || semantics.iifname(interface.as_str()).l4proto(L4Proto::Tcp);
-        inbound.push(to(from(), OUTBOUND));
+        inbound.push(to(from(), ztunnel::OUTBOUND));
         inbound.push(from().counter().verdict(Verdict::Return));
     }
     if !redirect.ingress {
@@ -151,7 +149,7 @@ fn nat_table(name: &str, redirect: &Redirect, semantics: Semantics) -> Table {
         for family in &families {
             let other = Rule::builder().daddr(CmpOp::Neq, family.loopback);
             let other = other.dport(L4Proto::Tcp, CmpOp::Neq, HBONE..=HBONE);
-            inbound.push(to(not_of_ztunnel(other), INBOUND));
+            inbound.push(to(not_of_ztunnel(other), ztunnel::INBOUND));
         }
     }
     let answer = |f: &_| accept(tcp().daddr(CmpOp::Eq, probe_of(f)));
@@ -159,11 +157,11 @@ fn nat_table(name: &str, redirect: &Redirect, semantics: Semantics) -> Table {
     if redirect.dns {
         let over_net = not_of_ztunnel(Rule::builder().oifname(CmpOp::Neq, "lo"));
         let query = over_net.dport(L4Proto::Udp, CmpOp::Eq, DNS_PORT..=DNS_PORT);
-        outbound.push(to(query, DNS_PROXY));
+        outbound.push(to(query, ztunnel::DNS));
         for family in &families {
             let query = Rule::builder().daddr(CmpOp::Neq, family.loopback);
             let query = query.dport(L4Proto::Tcp, CmpOp::Eq, DNS_PORT..=DNS_PORT);
-            outbound.push(to(not_of_ztunnel(query), DNS_PROXY));
+            outbound.push(to(not_of_ztunnel(query), ztunnel::DNS));
         }
     }
     outbound.push(accept(mark(tcp(), CmpOp::Eq, REPLY_MARK)));
@@ -173,7 +171,7 @@ fn nat_table(name: &str, redirect: &Redirect, semantics: Semantics) -> Table {
     }
     for family in &families {
         let other = tcp().daddr(CmpOp::Neq, family.loopback);
-        outbound.push(to(not_of_ztunnel(other), OUTBOUND));
+        outbound.push(to(not_of_ztunnel(other), ztunnel::OUTBOUND));
     }
     let base = |name, hook| Chain::base(name, ChainType::Nat, hook, priority::DSTNAT);
     let bases = [
@@ -194,7 +192,7 @@ fn mangle_table(name: &str) -> Table {
         mask: Data::ne32(!MASK),
         xor: Data::ne32(REPLY_MARK),
     };
-    let of_ztunnel = mark(Rule::builder(), CmpOp::Eq, ZTUNNEL_MARK).counter();
+    let of_ztunnel = mark(Rule::builder(), CmpOp::Eq, ztunnel::MARK).counter();
     let save = of_ztunnel.push(Statement::CtSet(CtKey::Mark, None, remember));
     let reply = masked(
         Rule::builder(),
@@ -217,7 +215,7 @@ fn mangle_table(name: &str) -> Table {
 fn raw_table(name: &str) -> Table {
     let udp = || Rule::builder();
     let query = udp().dport(L4Proto::Udp, CmpOp::Eq, DNS_PORT..=DNS_PORT);
-    let query = mark(query, CmpOp::Eq, ZTUNNEL_MARK).counter();
+    let query = mark(query, CmpOp::Eq, ztunnel::MARK).counter();
     let answer = udp().sport(L4Proto::Udp, CmpOp::Eq, DNS_PORT..=DNS_PORT);
     let answer = not_of_ztunnel(answer).counter();
     let base = |name, hook| Chain::base(name, ChainType::Filter, hook, priority::RAW);

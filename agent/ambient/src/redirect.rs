@@ -1,6 +1,7 @@
 //! A validated redirection, and the parts that both engines share.
 
 use crate::config::{Config, DnsCapture, PodOverrides};
+use crate::ztunnel::{MASK, REPLY_MARK};
 use crate::{nft, xtables};
 use ipnet::IpNet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -59,24 +60,10 @@ const OF_SIDECARS: OwnerChains = OwnerChains {
 /// distinguished from a change by another writer.
 pub(crate) const VERSION: u32 = 2;
 
-/// Mark of ztunnel's packets (`SO_MARK`).
-pub(crate) const ZTUNNEL_MARK: u32 = 0x539;
-/// Mark of connections from ztunnel to the application, and of replies to them.
-pub(crate) const REPLY_MARK: u32 = 0x111;
-/// Mask under which both marks are compared.
-pub(crate) const MASK: u32 = 0xfff;
 /// Table of the local route for replies.
 const TABLE: u32 = 100;
 /// Priority of the policy rule that looks up this table.
 const PRIORITY: u32 = 32764;
-/// ztunnel's port for outbound traffic.
-pub(crate) const OUTBOUND: u16 = 15001;
-/// ztunnel's port for inbound plain text.
-pub(crate) const INBOUND: u16 = 15006;
-/// ztunnel's port for inbound HBONE, which is not redirected.
-pub(crate) const HBONE: u16 = 15008;
-/// ztunnel's port for DNS.
-pub(crate) const DNS_PROXY: u16 = 15053;
 /// Port of name servers.
 pub(crate) const DNS_PORT: u16 = 53;
 /// Conntrack zone between ztunnel and the name server.

@@ -1,9 +1,7 @@
 //! Rules for the legacy tables, once per family, in the order in which Istio's agent writes them.
 
-use crate::redirect::{
-    DNS_PORT, DNS_PROXY, DNS_ZONE, Family, HBONE, INBOUND, MASK, OUTBOUND, REPLY_MARK, Redirect,
-    ZTUNNEL_MARK,
-};
+use crate::redirect::{DNS_PORT, DNS_ZONE, Family, Redirect};
+use crate::ztunnel::{self, HBONE, MASK, REPLY_MARK};
 use weir_netfilter::xtables::{
     Chain, Connmark, Ct, Mark, Match, Nat, Not, PortRange, Protocol, Rule, RuleBuilder, Ruleset,
     Table, Target, Tcp, Xmark, XtFamily,
@@ -63,7 +61,7 @@ fn mark(not: Not, value: u32) -> Mark {
 }
 
 fn not_of_ztunnel(rule: RuleBuilder) -> RuleBuilder {
-    rule.matching(Match::Mark(mark(IS_NOT, ZTUNNEL_MARK)))
+    rule.matching(Match::Mark(mark(IS_NOT, ztunnel::MARK)))
 }
 
 fn redirect_to(port: u16) -> Target {
@@ -76,7 +74,7 @@ fn tcp() -> RuleBuilder {
 
 /// Connections from ztunnel to the application get a connmark, which is restored to the mark of their replies.
 fn mangle(family: &Family) -> Table {
-    let of_ztunnel = Rule::builder().matching(Match::Mark(mark(IS, ZTUNNEL_MARK)));
+    let of_ztunnel = Rule::builder().matching(Match::Mark(mark(IS, ztunnel::MARK)));
     let save = of_ztunnel.target(Target::Connmark(Connmark::Set(Xmark {
         value: REPLY_MARK,
         mask: MASK,
@@ -94,7 +92,7 @@ fn nat(redirect: &Redirect, family: &Family) -> Table {
     let (mut inbound, mut outbound) = (Vec::new(), Vec::new());
     for interface in &redirect.interfaces {
         let from = || tcp().in_interface(interface.as_str());
-        inbound.push(from().target(redirect_to(OUTBOUND)));
+        inbound.push(from().target(redirect_to(ztunnel::OUTBOUND)));
         inbound.push(from().target(Target::Return));
     }
     let all_tcp = || Match::Tcp(Tcp::default());
@@ -103,30 +101,30 @@ fn nat(redirect: &Redirect, family: &Family) -> Table {
         inbound.push(probe.target(Target::Accept));
         let other = Rule::builder().not_destination(family.loopback);
         let other = other.not_tcp_dport(PortRange::from(HBONE));
-        inbound.push(not_of_ztunnel(other).target(redirect_to(INBOUND)));
+        inbound.push(not_of_ztunnel(other).target(redirect_to(ztunnel::INBOUND)));
     }
     let answer = tcp().destination(family.probe).matching(all_tcp());
     outbound.push(answer.target(Target::Accept));
     if redirect.dns {
         let over_net = Rule::builder().not_out_interface("lo");
         let query = not_of_ztunnel(over_net).udp_dport(DNS_PORT.into());
-        outbound.push(query.target(redirect_to(DNS_PROXY)));
+        outbound.push(query.target(redirect_to(ztunnel::DNS)));
         let query = Rule::builder().not_destination(family.loopback);
         let query = not_of_ztunnel(query.tcp_dport(DNS_PORT.into()));
-        outbound.push(query.target(redirect_to(DNS_PROXY)));
+        outbound.push(query.target(redirect_to(ztunnel::DNS)));
     }
     let reply = tcp().matching(Match::Mark(mark(IS, REPLY_MARK)));
     outbound.push(reply.target(Target::Accept));
     let to_itself = Rule::builder().not_destination(family.loopback);
     outbound.push(to_itself.out_interface("lo").target(Target::Accept));
     let other = tcp().not_destination(family.loopback);
-    outbound.push(not_of_ztunnel(other).target(redirect_to(OUTBOUND)));
+    outbound.push(not_of_ztunnel(other).target(redirect_to(ztunnel::OUTBOUND)));
     table(family, "nat", inbound, outbound)
 }
 
 /// Queries of ztunnel and their answers are in a separate conntrack zone.
 fn raw(family: &Family) -> Table {
-    let query = Rule::builder().matching(Match::Mark(mark(IS, ZTUNNEL_MARK)));
+    let query = Rule::builder().matching(Match::Mark(mark(IS, ztunnel::MARK)));
     let query = query.udp_dport(DNS_PORT.into());
     let answer = not_of_ztunnel(Rule::builder()).udp_sport(DNS_PORT.into());
     let zone = |rule: RuleBuilder| vec![rule.target(Target::Ct(Ct::in_zone(DNS_ZONE)))];

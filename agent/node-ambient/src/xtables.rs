@@ -10,11 +10,12 @@ mod proxy;
 
 pub use proxy::proxy;
 
-use crate::nft::{ACK, DNS, MEMORY, SYN, in_order, set_name};
+use crate::nft::{ACK, MEMORY, SYN, in_order, set_name};
 use crate::node::{Family, Node, ProxyBits};
 use crate::objects::carriers;
 use ipnet::IpNet;
 use std::net::IpAddr;
+use weir_ambient::ztunnel;
 use weir_netfilter::ipset::{self, Entry, Header, SetFamily, SetType};
 use weir_netfilter::xtables::{
     Chain, Comment, Connmark, ConntrackState, Extension, Interface, Mark, Match, Nat, Not,
@@ -220,7 +221,7 @@ pub fn host<'a>(node: &Node, memory: impl IntoIterator<Item = (&'a str, &'a str)
             let query = of_pods(rule(), family, true).udp_dport(53.into());
             nat.push(query.target(Target::Dnat(Nat {
                 addresses: Some(proxy..=proxy),
-                ports: Some(DNS..=DNS),
+                ports: Some(ztunnel::DNS..=ztunnel::DNS),
                 ..Nat::default()
             })));
         }

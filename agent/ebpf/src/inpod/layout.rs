@@ -1,6 +1,7 @@
 //! Values that the programs share with each other and with the kernel: marks, maps, counters, offsets on the stack.
 
 use crate::asm::MapRef;
+use weir_ambient::ztunnel;
 
 // struct __sk_buff (linux/bpf.h)
 pub(crate) const SKB_LEN: i16 = 0;
@@ -40,12 +41,12 @@ pub(crate) const IPPROTO_TCP: i32 = 6;
 pub(crate) const IPPROTO_UDP: i32 = 17;
 
 /// Every lower bit of a mark that ambient mode compares.
-pub(crate) const MASK: i32 = 0xfff;
+pub(crate) const MASK: i32 = ztunnel::MASK.cast_signed();
 /// The mark of ztunnel's packets.
-pub(crate) const ZTUNNEL: i32 = 0x539;
+pub(crate) const ZTUNNEL: i32 = ztunnel::MARK.cast_signed();
 /// The packet is for a socket of this namespace, although its destination is another host: the policy rule of ambient
 /// mode compares these bits under [`MASK`], and its route leads to `lo`.
-pub(crate) const LOCAL: i32 = 0x111;
+pub(crate) const LOCAL: i32 = ztunnel::REPLY_MARK.cast_signed();
 /// Like [`LOCAL`], and packets without a connection go to ztunnel's outbound listener.
 pub(crate) const OUTBOUND: i32 = 0x1000 | LOCAL;
 /// Like [`LOCAL`], and the packet is a DNS query.

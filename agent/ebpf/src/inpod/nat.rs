@@ -9,9 +9,9 @@ use super::parse::Udp;
 use crate::asm::{Alu, Helper, If, MapRef, Operand, Reg, Size};
 use Reg::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10};
 use std::net::{Ipv4Addr, Ipv6Addr};
+use weir_ambient::ztunnel;
 
-/// ztunnel's port for DNS.
-pub(crate) const PROXY_PORT: u16 = 15053;
+/// Port of name servers.
 pub(crate) const DNS_PORT: u16 = 53;
 /// Offsets of the checksums in the headers.
 const IPV4_CHECKSUM: i32 = 10;
@@ -106,7 +106,7 @@ pub(super) fn translate(b: &mut Builder) {
     b.asm.number(R1, u64::from(u32::from_ne_bytes(v4)));
     b.asm.store(Size::W, R10, VALUE, R1);
     b.asm.bind(over);
-    rewrite(b, End::Destination, PROXY_PORT);
+    rewrite(b, End::Destination, ztunnel::DNS);
     // The policy rule of ambient mode compares only these bits; the others are not needed any longer.
     b.asm.mov(R1, LOCAL);
     b.asm.store(Size::W, R6, SKB_MARK, R1);
@@ -115,7 +115,7 @@ pub(super) fn translate(b: &mut Builder) {
     b.asm.bind(answer);
     b.parse(Udp::Read);
     b.asm.load(Size::H, R1, R10, PORTS);
-    b.asm.jump_if(If::Ne, R1, be16(PROXY_PORT), pass);
+    b.asm.jump_if(If::Ne, R1, be16(ztunnel::DNS), pass);
     let from_loopback = b.asm.label();
     b.jump_if_address(0, v4, v6, from_loopback);
     b.asm.jump(pass);

@@ -8,13 +8,7 @@ use super::report::Events;
 use crate::asm::{Alu, AsmError, Code, Helper, If, Label, MapRef, Reg, Size};
 use Reg::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R10};
 use std::net::{Ipv4Addr, Ipv6Addr};
-
-/// ztunnel's port for outbound traffic.
-const OUTBOUND_PORT: u16 = 15001;
-/// ztunnel's port for inbound plain text.
-const INBOUND_PORT: u16 = 15006;
-/// ztunnel's port for inbound HBONE, which reaches its listener without redirection.
-const HBONE_PORT: u16 = 15008;
+use weir_ambient::ztunnel;
 
 /// Parameters of the programs. Equal values result in equal programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -248,7 +242,7 @@ fn ingress(traits: &Traits) -> Result<Code, AsmError> {
     let (pass, new) = (b.pass, b.asm.label());
     b.parse(Udp::Passes);
     b.asm.load(Size::H, R1, R10, PORTS + 2);
-    b.asm.jump_if(If::Eq, R1, be16(HBONE_PORT), pass);
+    b.asm.jump_if(If::Eq, R1, be16(ztunnel::HBONE), pass);
     let probe = b.pass_for(Pass::Probe);
     jump_if_probe(&mut b, 0, traits, probe);
     jump_if_connected(&mut b, pass);
@@ -262,7 +256,7 @@ fn ingress(traits: &Traits) -> Result<Code, AsmError> {
     b.asm.bind(repeated);
     b.asm.jump_if(If::Eq, R7, 0, pass);
     b.asm.bind(new);
-    b.assign(INBOUND_PORT, Some(Count::NoInboundListener));
+    b.assign(ztunnel::INBOUND, Some(Count::NoInboundListener));
     b.asm.jump(pass);
     b.finish()
 }
@@ -279,7 +273,7 @@ fn guest(traits: &Traits) -> Result<Code, AsmError> {
     b.is_first();
     b.asm.jump_if(If::Eq, R1, 0, pass);
     b.captured(Count::Outbound);
-    b.assign(OUTBOUND_PORT, Some(Count::NoOutboundListener));
+    b.assign(ztunnel::OUTBOUND, Some(Count::NoOutboundListener));
     b.asm.bind(known);
     b.asm.mov(R1, LOCAL);
     b.asm.store(Size::W, R6, SKB_MARK, R1);
@@ -308,10 +302,10 @@ fn loopback(traits: &Traits) -> Result<Code, AsmError> {
     b.asm.jump_if(If::Ne, R1, 0, first);
     b.asm.jump_if(If::Ne, R7, 0, first);
     // If ztunnel does not listen, the kernel resets the connection.
-    b.assign(OUTBOUND_PORT, None);
+    b.assign(ztunnel::OUTBOUND, None);
     b.asm.jump(pass);
     b.asm.bind(first);
-    b.assign(OUTBOUND_PORT, Some(Count::NoOutboundListener));
+    b.assign(ztunnel::OUTBOUND, Some(Count::NoOutboundListener));
     b.asm.jump(pass);
     b.finish()
 }

@@ -14,11 +14,7 @@ use crate::inpod::parse::Udp;
 use crate::inpod::programs::jump_if_connected;
 use crate::inpod::report::Events;
 use Reg::{R0, R1, R2, R6, R7, R8, R10};
-
-/// ztunnel's ports.
-const OUTBOUND_PORT: u16 = 15001;
-const INBOUND_PORT: u16 = 15006;
-const HBONE_PORT: u16 = 15008;
+use weir_ambient::ztunnel;
 
 /// The role of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -160,7 +156,7 @@ fn query(b: &mut Builder) {
     nat::remember(b, QUERIES);
     element(b, NAMES, true);
     nat::value_from(b);
-    nat::rewrite(b, End::Destination, nat::PROXY_PORT);
+    nat::rewrite(b, End::Destination, ztunnel::DNS);
     b.count(Count::Dns);
     let found = b.asm.label();
     find_active(b, found);
@@ -173,7 +169,7 @@ fn query(b: &mut Builder) {
 fn answer(b: &mut Builder) {
     let pass = b.pass;
     b.asm.load(Size::H, R1, R10, PORTS);
-    b.asm.jump_if(If::Ne, R1, be16(nat::PROXY_PORT), pass);
+    b.asm.jump_if(If::Ne, R1, be16(ztunnel::DNS), pass);
     find(b, PODS, End::Destination);
     b.asm.jump_if(If::Eq, R0, 0, pass);
     nat::answer_from_server(b, QUERIES);
@@ -336,15 +332,15 @@ fn proxy(b: &mut Builder, traits: NodeTraits) {
         exclude::jump_if_sent_past(b, traits, inbound);
         b.asm.bind(from_pod);
     }
-    to_listener(b, OUTBOUND_PORT, Count::NoOutboundListener);
+    to_listener(b, ztunnel::OUTBOUND, Count::NoOutboundListener);
 
     b.asm.bind(inbound);
     let plain = b.asm.label();
     b.asm.load(Size::H, R1, R10, PORTS + 2);
-    b.asm.jump_if(If::Ne, R1, be16(HBONE_PORT), plain);
-    to_listener(b, HBONE_PORT, Count::NoInboundListener);
+    b.asm.jump_if(If::Ne, R1, be16(ztunnel::HBONE), plain);
+    to_listener(b, ztunnel::HBONE, Count::NoInboundListener);
     b.asm.bind(plain);
-    to_listener(b, INBOUND_PORT, Count::NoInboundListener);
+    to_listener(b, ztunnel::INBOUND, Count::NoInboundListener);
 }
 
 /// Passes packets of connections of this namespace, and assigns all others to this listener.

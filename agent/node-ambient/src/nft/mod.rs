@@ -29,6 +29,7 @@ pub use proxy::proxy;
 use crate::node::{Family, LocatedProxy, Node};
 use crate::objects::carriers;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use weir_ambient::ztunnel;
 use weir_netfilter::nft::raw::ct_state::RELATED;
 use weir_netfilter::nft::raw::{NF_NAT_RANGE_NETMAP, NFTA_FIB_F_DADDR};
 use weir_netfilter::nft::{
@@ -48,14 +49,6 @@ pub const MEMORY: &str = "ztunnel-POSTROUTING";
 /// The set of the host ends of pods' links that are not ports of a bridge.
 pub(crate) const LINKS: &str = "ztunnel-pods-links";
 
-/// ztunnel's ports: outbound, inbound plain text, inbound HBONE, DNS.
-pub const OUTBOUND: u16 = 15001;
-/// See [`OUTBOUND`].
-pub const INBOUND: u16 = 15006;
-/// See [`OUTBOUND`].
-pub const HBONE: u16 = 15008;
-/// See [`OUTBOUND`].
-pub const DNS: u16 = 15053;
 /// `linux/rtnetlink.h`: the type of an address of this host.
 const RTN_LOCAL: u32 = 2;
 
@@ -396,7 +389,7 @@ fn nat_prerouting(node: &Node, families: &[Family]) -> Vec<Rule> {
                     kind: NatKind::Dnat,
                     family: nat_of(*family),
                     addrs: Some((proxy, proxy)),
-                    ports: Some(DNS..=DNS),
+                    ports: Some(ztunnel::DNS..=ztunnel::DNS),
                     flags: 0,
                 }))
                 .build()

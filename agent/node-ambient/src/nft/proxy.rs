@@ -1,10 +1,11 @@
 //! The rules of the proxy's namespace.
 
 use super::parts::{MARK, keeping, matching, nat_of, of_family, rule};
-use super::{HBONE, INBOUND, MEMORY, OUTBOUND, PROXY_TABLE, remembered};
+use super::{MEMORY, PROXY_TABLE, remembered};
 use crate::node::{Family, Node};
 use crate::objects::{PROXY_CARRIERS, PROXY_MASK, RETURN_MARK, TPROXY_MARK};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use weir_ambient::ztunnel::{HBONE, INBOUND, OUTBOUND};
 use weir_netfilter::nft::{
     Chain, ChainType, CmpOp, Data, Element, Hook, L4Proto, MetaKey, Operand, PayloadBase,
     RuleBuilder, Ruleset, Selector, Statement, Table, TableFamily, Tproxy, Verdict, priority,

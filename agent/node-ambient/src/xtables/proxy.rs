@@ -1,11 +1,12 @@
 //! The rules of the proxy's namespace.
 
 use super::{remembered, rule, table, tcp, xt};
-use crate::nft::{HBONE, INBOUND, MEMORY, OUTBOUND, errors};
+use crate::nft::{MEMORY, errors};
 use crate::node::{Family, Node};
 use crate::objects::{PROXY_CARRIERS, PROXY_MASK, RETURN_MARK, TPROXY_MARK};
 use ipnet::IpNet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use weir_ambient::ztunnel::{HBONE, INBOUND, OUTBOUND};
 use weir_netfilter::xtables::{
     Chain, Extension, Match, Not, Protocol, Rule, RuleBuilder, Ruleset, Target, Tproxy, Xmark,
 };
