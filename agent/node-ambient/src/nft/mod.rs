@@ -36,6 +36,7 @@ use weir_netfilter::nft::{
     Chain, ChainType, CmpOp, CtKey, Data, FibResult, Hook, L4Proto, Nat, NatKind, Operand, Rule,
     RuleBuilder, Ruleset, Selector, Statement, Table, TableFamily, Verdict, priority,
 };
+use weir_netlink::route::RouteType;
 
 /// The table in the node's namespace.
 pub const HOST_TABLE: &str = "istio-ambient-node";
@@ -49,113 +50,78 @@ pub const MEMORY: &str = "ztunnel-POSTROUTING";
 /// The set of the host ends of pods' links that are not ports of a bridge.
 pub(crate) const LINKS: &str = "ztunnel-pods-links";
 
-/// `linux/rtnetlink.h`: the type of an address of this host.
-const RTN_LOCAL: u32 = 2;
+/// A base chain: its name, type, hook, priority, and the chain with its rules.
+type Base = (&'static str, ChainType, Hook, i32, &'static str);
+
+#[rustfmt::skip]
+const BASES: [Base; 7] = [
+    ("mangle-prerouting", ChainType::Filter, Hook::Prerouting, priority::MANGLE, "ztunnel-PREROUTING"),
+    ("mangle-input", ChainType::Filter, Hook::Input, priority::MANGLE, "ztunnel-INPUT"),
+    ("mangle-forward", ChainType::Filter, Hook::Forward, priority::MANGLE, "ztunnel-FORWARD"),
+    ("mangle-output", ChainType::Route, Hook::Output, priority::MANGLE, "ztunnel-OUTPUT"),
+    ("after-dstnat-output", ChainType::Route, Hook::Output, priority::DSTNAT + 10, "ztunnel-OUTPUT"),
+    ("nat-prerouting", ChainType::Nat, Hook::Prerouting, priority::DSTNAT - 1, "ztunnel-nat-PREROUTING"),
+    ("nat-postrouting", ChainType::Nat, Hook::Postrouting, priority::SRCNAT - 1, "ztunnel-nat-POSTROUTING"),
+];
+/// Only if the rules of pods, or exclusions, test the destination after its translation.
+#[rustfmt::skip]
+const AFTER_DSTNAT: Base =
+    ("after-dstnat-prerouting", ChainType::Filter, Hook::Prerouting, priority::DSTNAT + 10, "ztunnel-TRANSLATED");
+
+fn base((name, kind, hook, priority, to): Base) -> Chain {
+    Chain {
+        rules: vec![rule().jump(to)],
+        ..Chain::base(name, kind, hook, priority)
+    }
+}
+
+fn regular(name: &str, rules: Vec<Rule>) -> Chain {
+    Chain {
+        rules,
+        ..Chain::regular(name)
+    }
+}
 
 /// Returns the tables of the node. `memory`: sysctls and their previous values.
 #[must_use]
 pub fn host<'a>(node: &Node, memory: impl IntoIterator<Item = (&'a str, &'a str)>) -> Ruleset {
     let families = node.families();
-    let regular = |name: &str, rules| Chain {
-        rules,
-        ..Chain::regular(name)
-    };
-    let base = |name: &str, kind, hook, priority, to: &str| Chain {
-        rules: vec![rule().jump(to)],
-        ..Chain::base(name, kind, hook, priority)
-    };
-    let (filter, route) = (ChainType::Filter, ChainType::Route);
     let remembered = memory.into_iter().map(remembered);
     let save = saving(node);
     let bridge = crate::bridge::table(node);
-    let mut routed = Table {
-        sets: families
-            .iter()
-            .map(|f| set(&set_name(*f), *f, node.addresses(*f)))
-            .chain([links(LINKS, node.devices_of_pods(None))])
-            .collect(),
-        chains: vec![
-            base(
-                "mangle-prerouting",
-                filter.clone(),
-                Hook::Prerouting,
-                priority::MANGLE,
-                "ztunnel-PREROUTING",
-            ),
-            base(
-                "mangle-input",
-                filter.clone(),
-                Hook::Input,
-                priority::MANGLE,
-                "ztunnel-INPUT",
-            ),
-            base(
-                "mangle-forward",
-                filter,
-                Hook::Forward,
-                priority::MANGLE,
-                "ztunnel-FORWARD",
-            ),
-            base(
-                "mangle-output",
-                route.clone(),
-                Hook::Output,
-                priority::MANGLE,
-                "ztunnel-OUTPUT",
-            ),
-            base(
-                "after-dstnat-output",
-                route,
-                Hook::Output,
-                priority::DSTNAT + 10,
-                "ztunnel-OUTPUT",
-            ),
-            base(
-                "nat-prerouting",
-                ChainType::Nat,
-                Hook::Prerouting,
-                priority::DSTNAT - 1,
-                "ztunnel-nat-PREROUTING",
-            ),
-            base(
-                "nat-postrouting",
-                ChainType::Nat,
-                Hook::Postrouting,
-                priority::SRCNAT - 1,
-                "ztunnel-nat-POSTROUTING",
-            ),
-            regular("ztunnel-PREROUTING", prerouting(node, &families)),
-            regular("ztunnel-INPUT", save.clone()),
-            regular(
-                "ztunnel-FORWARD",
-                unlisted(node, &families).chain(save).collect(),
-            ),
-            regular("ztunnel-OUTPUT", output(node, &families)),
-            regular("ztunnel-nat-PREROUTING", nat_prerouting(node, &families)),
-            regular("ztunnel-nat-POSTROUTING", nat_postrouting(node, &families)),
-            regular(MEMORY, remembered.collect()),
-        ],
-        ..Table::new(TableFamily::Inet, HOST_TABLE)
-    };
+    let mut chains: Vec<Chain> = BASES.map(base).into();
+    chains.extend([
+        regular("ztunnel-PREROUTING", prerouting(node, &families)),
+        regular("ztunnel-INPUT", save.clone()),
+        regular(
+            "ztunnel-FORWARD",
+            unlisted(node, &families).chain(save).collect(),
+        ),
+        regular("ztunnel-OUTPUT", output(node, &families)),
+        regular("ztunnel-nat-PREROUTING", nat_prerouting(node, &families)),
+        regular("ztunnel-nat-POSTROUTING", nat_postrouting(node, &families)),
+        regular(MEMORY, remembered.collect()),
+    ]);
     if !node.config.exclude.is_empty() {
-        let chain = regular("ztunnel-EXCLUDE", excluded(node, &families));
-        routed.chains.push(chain);
+        chains.push(regular("ztunnel-EXCLUDE", excluded(node, &families)));
     }
     if !node.config.exclude.is_empty() || of_pod::any(node) {
         let [translated, again] = translated(node, &families);
-        routed.chains.extend([
-            base(
-                "after-dstnat-prerouting",
-                ChainType::Filter,
-                Hook::Prerouting,
-                priority::DSTNAT + 10,
-                "ztunnel-TRANSLATED",
-            ),
+        chains.extend([
+            base(AFTER_DSTNAT),
             regular("ztunnel-TRANSLATED", translated),
             regular("ztunnel-AGAIN", again),
         ]);
     }
-    routed.chains.extend(of_pod::chains(node, &families));
+    chains.extend(of_pod::chains(node, &families));
+    let sets = (families.iter())
+        .map(|f| set(&set_name(*f), *f, node.addresses(*f)))
+        .chain([links(LINKS, node.devices_of_pods(None))]);
+    let routed = Table {
+        sets: sets.collect(),
+        chains,
+        ..Table::new(TableFamily::Inet, HOST_TABLE)
+    };
     Ruleset {
         tables: [routed].into_iter().chain(bridge).collect(),
     }
@@ -163,10 +129,7 @@ pub fn host<'a>(node: &Node, memory: impl IntoIterator<Item = (&'a str, &'a str)
 
 /// Returns a table that stores sysctls and their previous values, and has no hooks.
 pub(crate) fn only_memory<'a>(memory: impl Iterator<Item = (&'a str, &'a str)>) -> Ruleset {
-    let chain = Chain {
-        rules: memory.map(remembered).collect(),
-        ..Chain::regular(MEMORY)
-    };
+    let chain = regular(MEMORY, memory.map(remembered).collect());
     Ruleset {
         tables: vec![Table {
             chains: vec![chain],
@@ -374,7 +337,7 @@ fn nat_prerouting(node: &Node, families: &[Family]) -> Vec<Rule> {
             flags: NFTA_FIB_F_DADDR,
             result: FibResult::Type,
         };
-        let local = Operand::Value(Data::ne32(RTN_LOCAL));
+        let local = Operand::Value(Data::ne32(u8::from(RouteType::Local).into()));
         let elsewhere = matching(outbound, of_destination, CmpOp::Neq, local);
         unchanged(elsewhere, *family, NatKind::Dnat)
     };

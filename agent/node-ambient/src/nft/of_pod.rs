@@ -4,6 +4,7 @@
 //! and packets from another enrolled pod on the way from there.
 
 use super::parts::{MARK, address, has, mark, matching, of_family, rule, set_name, stop};
+use super::regular;
 use crate::config::Pod;
 use crate::exclude::chain_of;
 use crate::node::{Family, Node};
@@ -61,10 +62,6 @@ pub(super) fn chains(node: &Node, families: &[Family]) -> Vec<Chain> {
     if !any(node) {
         return Vec::new();
     }
-    let regular = |name: &str, rules| Chain {
-        rules,
-        ..Chain::regular(name)
-    };
     let of_pods = excluding(node).map(|pod| regular(&chain_of(pod), of_pod(node, families, pod)));
     let rest = regular(REST, super::exclude::last(node, families));
     let mut captured = super::exclude::excluded_ports(node, families);

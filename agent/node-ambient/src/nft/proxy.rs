@@ -1,7 +1,7 @@
 //! The rules of the proxy's namespace.
 
 use super::parts::{MARK, keeping, matching, nat_of, of_family, rule};
-use super::{MEMORY, PROXY_TABLE, remembered};
+use super::{MEMORY, PROXY_TABLE, regular, remembered};
 use crate::node::{Family, Node};
 use crate::objects::{PROXY_CARRIERS, PROXY_MASK, RETURN_MARK, TPROXY_MARK};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -86,10 +86,7 @@ pub fn proxy<'a>(node: &Node, memory: impl IntoIterator<Item = (&'a str, &'a str
             priority::MANGLE,
         )
     };
-    let memory = Chain {
-        rules: memory.into_iter().map(remembered).collect(),
-        ..Chain::regular(MEMORY)
-    };
+    let memory = regular(MEMORY, memory.into_iter().map(remembered).collect());
     let mut chains = vec![redirecting, memory];
     chains.retain(|chain| !chain.rules.is_empty());
     Ruleset {
