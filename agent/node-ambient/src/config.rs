@@ -305,107 +305,115 @@ impl Config {
         self.marks.check(source)?;
         self.routing.check(source)?;
         self.exclude.check(source)?;
-        let bad = |value: String, reason: String, accepted: &str| {
-            Err(InputError::value(source, value, reason, accepted))
-        };
-        if self.pods.len() > MAX_PODS || self.proxies.len() > MAX_PROXIES {
-            let value = format!("{} pods, {} proxies", self.pods.len(), self.proxies.len());
-            let accepted = format!("at most {MAX_PODS} pods and {MAX_PROXIES} proxies");
-            return bad(value, "it is too long".to_owned(), &accepted);
-        }
-        if self.tunnel_port == Some(0) {
-            return bad(
-                "tunnel_port 0".to_owned(),
-                "it is no port".to_owned(),
-                "1 to 65535",
-            );
-        }
-        let lists = self
-            .proxies
-            .iter()
-            .map(|p| ("proxy", p.uid.as_str(), &p.addresses));
-        let lists = lists.chain([("node", "host_addresses", &self.host_addresses)]);
-        for (what, name, addresses) in lists {
-            let of = |v6: bool| addresses.iter().filter(move |a| a.is_ipv6() == v6).count();
-            if of(false) > 1 || of(true) > 1 {
-                let reason = "two addresses have the same family".to_owned();
-                return bad(format!("{what} {name}"), reason, "one address per family");
-            }
-        }
-        if let Some(proxy) = self.proxies.iter().find(|proxy| !is_uid(&proxy.uid)) {
-            let reason = "it is longer than 64 bytes, or has other characters than those of ASCII that are visible";
-            let accepted = "metadata.uid of the proxy's pod";
-            return bad(
-                format!("proxy {:?}", proxy.uid),
-                reason.to_owned(),
-                accepted,
-            );
-        }
+        self.check_sizes(source)?;
+        self.check_proxies(source)?;
         let mut fitting = self.pods.clone();
         fit(&mut fitting);
         for pod in &fitting {
             if let Some(why) = &pod.refused {
                 let accepted = "fewer networks and ports in its exclude";
-                return bad(format!("pod {}", pod.uid), why.clone(), accepted);
+                return bad(source, format!("pod {}", pod.uid), why, accepted);
             }
         }
         let mut owners = BTreeMap::new();
         for pod in &self.pods {
             pod.exclude.check(source)?;
             if pod.uid.is_empty() || !is_uid(&pod.uid) {
-                let reason = "the UID of a pod is empty, longer than 64 bytes, or has other characters than those of ASCII that are visible".to_owned();
-                return bad(
-                    format!("pod {:?}", pod.uid),
-                    reason,
-                    "metadata.uid of the pod",
-                );
+                let reason = "the UID of a pod is empty, longer than 64 bytes, or has other characters than those of ASCII that are visible";
+                let value = format!("pod {:?}", pod.uid);
+                return bad(source, value, reason, "metadata.uid of the pod");
             }
             for address in &pod.addresses {
-                let no_pod =
-                    address.is_unspecified() || address.is_loopback() || address.is_multicast();
-                let of_host = self.host_addresses.contains(address);
-                let of_proxy = self.proxies.iter().any(|p| p.addresses.contains(address));
-                if no_pod || of_host || of_proxy {
-                    let whose = match (of_host, of_proxy) {
-                        (true, _) => {
-                            "it is an address of the node: a pod in the node's network cannot be enrolled"
-                        }
-                        (_, true) => "it is an address of a proxy",
-                        _ => "no pod can have it",
-                    };
-                    let value = format!("pod {} address {address}", pod.uid);
-                    return bad(
-                        value,
-                        whose.to_owned(),
-                        "addresses of the pod's own network namespace",
-                    );
-                }
+                self.check_address(source, pod, address)?;
                 if let Some(other) = owners.insert(*address, &pod.uid)
                     && *other != pod.uid
                 {
                     let value = format!("pod {} address {address}", pod.uid);
                     let reason = format!("pod {other} has the same address");
-                    return bad(value, reason, "each address once");
+                    return bad(source, value, reason, "each address once");
                 }
             }
-            if let Some(proxy) = self.active() {
-                let has = |v6: bool| proxy.addresses.iter().any(|a| a.is_ipv6() == v6);
-                if let Some(address) = pod.addresses.iter().find(|a| !has(a.is_ipv6())) {
-                    let value = format!("pod {} address {address}", pod.uid);
-                    let reason = format!(
-                        "the active proxy {} has no address of this family, so its traffic would be dropped",
-                        proxy.uid
-                    );
-                    return bad(
-                        value,
-                        reason,
-                        "a proxy with an address of each family that pods have",
-                    );
-                }
+            self.check_families(source, pod)?;
+        }
+        Ok(())
+    }
+
+    fn check_sizes(&self, source: &str) -> Result<(), InputError> {
+        if self.pods.len() > MAX_PODS || self.proxies.len() > MAX_PROXIES {
+            let value = format!("{} pods, {} proxies", self.pods.len(), self.proxies.len());
+            let accepted = format!("at most {MAX_PODS} pods and {MAX_PROXIES} proxies");
+            return bad(source, value, "it is too long", &accepted);
+        }
+        if self.tunnel_port == Some(0) {
+            return bad(source, "tunnel_port 0", "it is no port", "1 to 65535");
+        }
+        let proxies = (self.proxies.iter()).map(|p| ("proxy", p.uid.as_str(), &p.addresses));
+        let lists = proxies.chain([("node", "host_addresses", &self.host_addresses)]);
+        for (what, name, addresses) in lists {
+            let of = |v6: bool| addresses.iter().filter(move |a| a.is_ipv6() == v6).count();
+            if of(false) > 1 || of(true) > 1 {
+                let reason = "two addresses have the same family";
+                return bad(
+                    source,
+                    format!("{what} {name}"),
+                    reason,
+                    "one address per family",
+                );
             }
         }
         Ok(())
     }
+
+    fn check_proxies(&self, source: &str) -> Result<(), InputError> {
+        let Some(proxy) = self.proxies.iter().find(|proxy| !is_uid(&proxy.uid)) else {
+            return Ok(());
+        };
+        let reason = "it is longer than 64 bytes, or has other characters than those of ASCII that are visible";
+        let value = format!("proxy {:?}", proxy.uid);
+        bad(source, value, reason, "metadata.uid of the proxy's pod")
+    }
+
+    fn check_address(&self, source: &str, pod: &Pod, address: &IpAddr) -> Result<(), InputError> {
+        let reason = if self.host_addresses.contains(address) {
+            "it is an address of the node: a pod in the node's network cannot be enrolled"
+        } else if self.proxies.iter().any(|p| p.addresses.contains(address)) {
+            "it is an address of a proxy"
+        } else if address.is_unspecified() || address.is_loopback() || address.is_multicast() {
+            "no pod can have it"
+        } else {
+            return Ok(());
+        };
+        let value = format!("pod {} address {address}", pod.uid);
+        let accepted = "addresses of the pod's own network namespace";
+        bad(source, value, reason, accepted)
+    }
+
+    /// The active proxy needs an address of each family that the pod has.
+    fn check_families(&self, source: &str, pod: &Pod) -> Result<(), InputError> {
+        let Some(proxy) = self.active() else {
+            return Ok(());
+        };
+        let has = |v6: bool| proxy.addresses.iter().any(|a| a.is_ipv6() == v6);
+        let Some(address) = pod.addresses.iter().find(|a| !has(a.is_ipv6())) else {
+            return Ok(());
+        };
+        let value = format!("pod {} address {address}", pod.uid);
+        let reason = format!(
+            "the active proxy {} has no address of this family, so its traffic would be dropped",
+            proxy.uid
+        );
+        let accepted = "a proxy with an address of each family that pods have";
+        bad(source, value, reason, accepted)
+    }
+}
+
+fn bad(
+    source: &str,
+    value: impl Into<String>,
+    reason: impl Into<String>,
+    accepted: &str,
+) -> Result<(), InputError> {
+    Err(InputError::value(source, value, reason, accepted))
 }
 
 /// True if the text can be printed without escaping.
