@@ -222,39 +222,14 @@ impl<'a> Node<'a> {
         })?;
         let mut programs = Programs::new(maps, traits);
         let (mut at_proxy, mut at_host) = (Vec::new(), Vec::new());
-        // Packets from older programs at pods need the proxy's older program until the maps are filled.
-        let is_last = |change: &Change| *change == Change::RemoveOtherLayout;
-        let at = changes.proxy.iter().position(is_last);
-        let (first, last) = changes.proxy.split_at(at.unwrap_or(changes.proxy.len()));
-        let mut write = || {
-            if let Some(proxy) = &proxy {
-                proxy.prepare()?;
-                proxy.write(first, &mut programs, &mut at_proxy)?;
-            }
-            self.0.write(&changes.host, &mut programs, &mut at_host)?;
-            let mut wanted = wanted.clone().into_owned();
-            let refused = &programs.refused;
-            wanted
-                .pods
-                .retain(|_, device| !refused.contains_key(device));
-            if !refused.is_empty() {
-                // Remove the entries of refused pods.
-                let rest = self.differences(&wanted)?.host;
-                self.0.write(&rest, &mut programs, &mut at_host)?;
-            }
-            if let Some(proxy) = &proxy {
-                proxy.write(last, &mut programs, &mut at_proxy)?;
-            }
-            let left = self.differences(&wanted)?;
-            match left.proxy.first().or(left.host.first()) {
-                None => Ok(()),
-                Some(first) => {
-                    let reason = format!("after it was applied, weir would still {first}");
-                    Err(Error::refused("verify", "the redirection by eBPF", reason))
-                }
-            }
-        };
-        if let Err(e) = write() {
+        let written = self.write(
+            &changes,
+            &wanted,
+            &mut programs,
+            &mut at_host,
+            (proxy.as_ref(), &mut at_proxy),
+        );
+        if let Err(e) = written {
             at_host.retain(|a| !older.contains(&a.hook.0));
             at_proxy.retain(|a| !older_at_proxy.contains(&a.hook.0));
             let back = self.undo(
@@ -265,17 +240,67 @@ impl<'a> Node<'a> {
             );
             return Err(undone(e, if is_first { undo_first() } else { back }));
         }
+        self.report_refused(programs, traits, &wanted, &mut changes);
+        Ok(changes)
+    }
+
+    /// Writes the changes, and reads them back. Adds what it attached to `at_host` and `at_proxy`.
+    fn write(
+        &self,
+        changes: &Changes,
+        wanted: &Wanted,
+        programs: &mut Programs,
+        at_host: &mut Vec<Attachment>,
+        (proxy, at_proxy): (Option<&Space<'_>>, &mut Vec<Attachment>),
+    ) -> Result<()> {
+        // Packets from older programs at pods need the proxy's older program until the maps are filled.
+        let is_last = |change: &Change| *change == Change::RemoveOtherLayout;
+        let at = changes.proxy.iter().position(is_last);
+        let (first, last) = changes.proxy.split_at(at.unwrap_or(changes.proxy.len()));
+        if let Some(proxy) = proxy {
+            proxy.prepare()?;
+            proxy.write(first, programs, at_proxy)?;
+        }
+        self.0.write(&changes.host, programs, at_host)?;
+        let mut wanted = wanted.clone();
+        let refused = &programs.refused;
+        wanted
+            .pods
+            .retain(|_, device| !refused.contains_key(device));
+        if !refused.is_empty() {
+            // Remove the entries of refused pods.
+            let rest = self.differences(&wanted)?.host;
+            self.0.write(&rest, programs, at_host)?;
+        }
+        if let Some(proxy) = proxy {
+            proxy.write(last, programs, at_proxy)?;
+        }
+        let left = self.differences(&wanted)?;
+        match left.proxy.first().or(left.host.first()) {
+            None => Ok(()),
+            Some(first) => {
+                let reason = format!("after it was applied, weir would still {first}");
+                Err(Error::refused("verify", "the redirection by eBPF", reason))
+            }
+        }
+    }
+
+    /// Moves the links where no program could be attached from the changes to those that are left out.
+    fn report_refused(
+        &self,
+        mut programs: Programs,
+        traits: NodeTraits,
+        wanted: &Wanted,
+        changes: &mut Changes,
+    ) {
         for (device, (index, why)) in programs.refused {
-            changes
-                .host
-                .retain(|change| !change.is_at(&device, &wanted));
+            changes.host.retain(|change| !change.is_at(&device, wanted));
             changes.left_out.insert(device.clone(), why.to_string());
             let found = programs.occupants.remove(&index);
             if let (Some(refusals), Some(found)) = (&self.0.bpffs.refusals, found) {
                 refusals.remember(device, (index, found, traits), &why);
             }
         }
-        Ok(changes)
     }
 
     /// Undoes a change after an error, except what previously captured pods need now: the new proxy, if their packets already go to

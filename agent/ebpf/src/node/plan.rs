@@ -175,6 +175,65 @@ fn unfiltered(observed: &Observed, device: &str) -> Result<Vec<Change>> {
     Ok(changes)
 }
 
+/// Returns the changes of the addresses of the node and of its proxies.
+fn addresses(wanted: &Wanted, there: &Contents) -> Vec<Change> {
+    let is_known =
+        |address: &IpAddr| wanted.addresses.contains(address) || wanted.proxies.contains(address);
+    let old = there.node.keys().filter(|address| !is_known(address));
+    let is = |address: &IpAddr, of: u32| there.node.get(address) == Some(&of);
+    let of_node = wanted.addresses.iter().filter(|a| !is(a, OF_NODE));
+    let of_proxies = wanted.proxies.difference(&wanted.addresses);
+    let of_proxies = of_proxies.filter(|a| !is(a, OF_PROXY));
+    (old.copied().map(Change::NoAddress))
+        .chain(of_node.copied().map(Change::Address))
+        .chain(of_proxies.copied().map(Change::ProxyAddress))
+        .collect()
+}
+
+/// Returns the links of former proxies. The link of a proxy that was never active has no program.
+fn former<'a>(wanted: &'a Wanted, observed: &Observed) -> Vec<&'a str> {
+    let was_active = |name: &str| {
+        let index = observed.index(name);
+        index.is_ok_and(|index| observed.held.contains_key(&(index, Direction::Ingress)))
+    };
+    let proxy = wanted.proxy.as_ref();
+    let is_active = |name: &str| proxy.is_some_and(|proxy| proxy.device == name);
+    let others = wanted.others.iter().map(String::as_str);
+    others
+        .filter(|name| !is_active(name) && was_active(name))
+        .collect()
+}
+
+/// Returns the programs in the node's namespace: at the links of proxies, then at those of pods.
+fn of_host(
+    wanted: &Wanted,
+    former: &[&str],
+    names: &Names,
+    observed: &Observed,
+) -> Result<Vec<Attachment>> {
+    let active = wanted.proxy.iter().map(|proxy| proxy.device.as_str());
+    let proxies = active.chain(former.iter().copied());
+    let of_proxies = proxies.map(|name| (name, Direction::Ingress, NodeRole::FromProxy));
+    let devices: BTreeSet<&str> = wanted.pods.values().map(String::as_str).collect();
+    let of_pods = devices.into_iter().flat_map(|device| {
+        [
+            (device, Direction::Egress, NodeRole::ToPod),
+            (device, Direction::Ingress, NodeRole::FromPod),
+        ]
+    });
+    attachments(observed, names, of_proxies.chain(of_pods))
+}
+
+/// Returns the change of the proxy that new connections go to.
+fn active(wanted: &Wanted, observed: &Observed) -> Result<Option<Change>> {
+    let there = observed.contents.proxy;
+    let Some(proxy) = &wanted.proxy else {
+        return Ok((there != 0).then_some(Change::NoProxy));
+    };
+    let index = observed.index(&proxy.device)?;
+    Ok((there != index).then(|| Change::Proxy(proxy.device.clone(), index)))
+}
+
 /// Returns the changes of the node's namespace, in the order in which they are applied. Pure.
 ///
 /// # Errors
@@ -190,48 +249,13 @@ pub(super) fn plan_host(
     if let Some(proxy) = proxy {
         changes.extend(unfiltered(observed, &proxy.device)?);
     }
-    let is_known =
-        |address: &IpAddr| wanted.addresses.contains(address) || wanted.proxies.contains(address);
-    let old = there.node.keys().filter(|address| !is_known(address));
-    changes.extend(old.copied().map(Change::NoAddress));
-    let is = |address: &&IpAddr, of: u32| there.node.get(*address) == Some(&of);
-    let new = wanted.addresses.iter().filter(|a| !is(a, OF_NODE));
-    changes.extend(new.copied().map(Change::Address));
-    let of_proxies = wanted.proxies.difference(&wanted.addresses);
-    let new = of_proxies.filter(|a| !is(a, OF_PROXY));
-    changes.extend(new.copied().map(Change::ProxyAddress));
+    changes.extend(addresses(wanted, there));
     let mut pods = Addresses::new();
     for (address, device) in &wanted.pods {
         pods.insert(*address, observed.index(device)?);
     }
-    let hooks = proxy.map(|proxy| {
-        (
-            proxy.device.as_str(),
-            Direction::Ingress,
-            NodeRole::FromProxy,
-        )
-    });
-    // The link of a proxy that was never active has no program.
-    let was_active = |name: &&String| {
-        let index = observed.index(name);
-        index.is_ok_and(|index| observed.held.contains_key(&(index, Direction::Ingress)))
-    };
-    let is_active = |name: &&String| proxy.is_some_and(|proxy| proxy.device == **name);
-    let former = wanted.others.iter().filter(|name| !is_active(name));
-    let former: Vec<&String> = former.filter(was_active).collect();
-    let of_former = former
-        .iter()
-        .map(|name| (name.as_str(), Direction::Ingress, NodeRole::FromProxy));
-    let devices: BTreeSet<&str> = wanted.pods.values().map(String::as_str).collect();
-    let of_pods = devices.into_iter().flat_map(|device| {
-        [
-            (device, Direction::Egress, NodeRole::ToPod),
-            (device, Direction::Ingress, NodeRole::FromPod),
-        ]
-    });
-    let hooks = hooks.into_iter().chain(of_former).chain(of_pods);
-    let hooks = attachments(observed, names, hooks)?;
-    let (new, gone) = observed.hooks(hooks);
+    let former = former(wanted, observed);
+    let (new, gone) = observed.hooks(of_host(wanted, &former, names, observed)?);
     // Old pods come first, so that a full map has space for new ones. Their hooks come before that: a program drops packets of a pod
     // without an entry.
     let old = there.pods.iter();
@@ -255,16 +279,7 @@ pub(super) fn plan_host(
     let is_of_proxy = |change: &Change| matches!(change, Change::Attach(a) | Change::Replace(a) | Change::MoveFirst(a, _) if a.role == NodeRole::FromProxy);
     let (of_proxy, of_pods): (Vec<_>, Vec<_>) = new.into_iter().partition(is_of_proxy);
     changes.extend(of_proxy);
-    match proxy {
-        Some(proxy) => {
-            let index = observed.index(&proxy.device)?;
-            if there.proxy != index {
-                changes.push(Change::Proxy(proxy.device.clone(), index));
-            }
-        }
-        None if there.proxy != 0 => changes.push(Change::NoProxy),
-        None => {}
-    }
+    changes.extend(active(wanted, observed)?);
     let names = proxy.map(|proxy| proxy.addresses.clone());
     let names = names.unwrap_or_default();
     // Programs without DNS capture do not read this map.
