@@ -71,17 +71,7 @@ pub(crate) fn start(
         roster: roster.clone(),
         wake: wake.clone(),
     };
-    let options = Options::new(settings.ztunnel.clone());
-    let begin = || Server::start(options, Arc::new(all), Arc::new(observer));
-    let (entered, begun) = rights::within("zds", begin).map_err(|e| format!("no thread: {e}"))?;
-    journal.rights(entered);
-    let server = begun.map_err(|e| {
-        let path = settings.ztunnel.display();
-        let why = format!("{path}: {e}");
-        let failure = Some(why.clone());
-        journal.record(Event::Proxy(Proxy::Socket { failure }));
-        format!("cannot listen for ztunnel on {why}; ZTUNNEL_UDS_ADDRESS names it, and its directory has to be mounted and writable")
-    })?;
+    let server = listen_for_ztunnel(&settings.ztunnel, all, observer, journal)?;
     let on_change = on_commit(drifted.clone(), wake.clone());
     let drift = Drift::start(tasks, Arc::clone(&on_change)).map_err(|e| e.to_string())?;
     let plane = Ambient {
@@ -93,36 +83,11 @@ pub(crate) fn start(
         let bpffs = settings.bpffs();
         packets::start(&settings, bpffs, &pods, journal, tasks)?;
     }
+    let known = (pods.clone(), sandboxes.clone());
     let hands = match settings.way {
-        Way::Node | Way::NodePrograms => {
-            let (_, netns) = settings.host.clone();
-            let bpffs = settings.bpffs();
-            let (known, places) = (
-                (pods.clone(), sandboxes.clone()),
-                Places {
-                    netns: netns.clone(),
-                    bpffs,
-                },
-            );
-            let node = AtNode::new(Arc::clone(&settings), plane, known, places, journal.clone());
-            let listener = Listener::new(netns, Of::All, journal.clone());
-            keep::node(node.clone(), listener, keep::PACE, tasks)?;
-            let node = Arc::new(node);
-            Hands {
-                rules: node.clone(),
-                proxy: node.clone(),
-                probes: node,
-            }
-        }
+        Way::Node | Way::NodePrograms => at_node(&settings, plane, known, journal, tasks)?,
         Way::Rules | Way::Programs => {
-            let host = host_rules(&settings, (pods.clone(), sandboxes.clone()), journal);
-            let host = match settings.way {
-                Way::Programs => host.without_rules(),
-                _ => host,
-            };
-            let (_, netns) = settings.host.clone();
-            let listener = Listener::new(netns, Of::Rules, journal.clone());
-            keep::host(host.clone(), listener, keep::PACE, tasks)?;
+            let host = kept_host(&settings, known, journal, tasks)?;
             Hands {
                 rules: in_pod(&settings, plane, (&sandboxes, &drift, &attached))?,
                 proxy: Arc::new(Ztunnel(server.handle())),
@@ -177,6 +142,24 @@ pub(crate) fn start(
     Ok((entry, server, ending))
 }
 
+fn listen_for_ztunnel(
+    path: &Path,
+    all: All,
+    observer: zds::Told,
+    journal: &Journal,
+) -> Result<Server, String> {
+    let options = Options::new(path.to_owned());
+    let begin = || Server::start(options, Arc::new(all), Arc::new(observer));
+    let (entered, begun) = rights::within("zds", begin).map_err(|e| format!("no thread: {e}"))?;
+    journal.rights(entered);
+    begun.map_err(|e| {
+        let why = format!("{}: {e}", path.display());
+        let failure = Some(why.clone());
+        journal.record(Event::Proxy(Proxy::Socket { failure }));
+        format!("cannot listen for ztunnel on {why}; ZTUNNEL_UDS_ADDRESS names it, and its directory has to be mounted and writable")
+    })
+}
+
 /// Waits until the directory of ztunnel's socket is deleted on the node: this container's mount still shows the deleted directory, and
 /// ztunnel does not see a socket in it.
 async fn lost(socket: PathBuf, journal: Journal) {
@@ -216,21 +199,54 @@ fn in_pod(
     }))
 }
 
-fn host_rules(
+/// Returns the implementation that captures at the node, whose state is kept from now on.
+fn at_node(
+    settings: &Arc<AmbientSettings>,
+    plane: Ambient,
+    known: (Pods, Sandboxes),
+    journal: &Journal,
+    tasks: &Tasks,
+) -> Result<Hands, String> {
+    let (_, netns) = settings.host.clone();
+    let places = Places {
+        netns: netns.clone(),
+        bpffs: settings.bpffs(),
+    };
+    let node = AtNode::new(Arc::clone(settings), plane, known, places, journal.clone());
+    let listener = Listener::new(netns, Of::All, journal.clone());
+    keep::node(node.clone(), listener, keep::PACE, tasks)?;
+    let node = Arc::new(node);
+    Ok(Hands {
+        rules: node.clone(),
+        proxy: node.clone(),
+        probes: node,
+    })
+}
+
+/// Returns the rules of the host for probes, which are kept from now on.
+fn kept_host(
     settings: &Arc<AmbientSettings>,
     (pods, sandboxes): (Pods, Sandboxes),
     journal: &Journal,
-) -> HostRules {
+    tasks: &Tasks,
+) -> Result<HostRules, String> {
     let (proc, netns) = settings.host.clone();
     let of_former = Arc::clone(settings);
-    HostRules::new(
+    let host = HostRules::new(
         settings.rules.clone(),
         (settings.native_nftables, settings.branch_enis),
-        netns,
+        netns.clone(),
         (proc, settings.bpffs()),
         move || node::former(&of_former, &pods, &sandboxes),
         journal.clone(),
-    )
+    );
+    let host = match settings.way {
+        Way::Programs => host.without_rules(),
+        _ => host,
+    };
+    let listener = Listener::new(netns, Of::Rules, journal.clone());
+    keep::host(host.clone(), listener, keep::PACE, tasks)?;
+    Ok(host)
 }
 
 /// Handles ambient mode being off: what an earlier agent left at the node is removed, now and when this agent is uninstalled. An
