@@ -30,6 +30,30 @@ fn settled(memory: &Memory) -> Next {
     }
 }
 
+/// Decides on the annotation. Returns true if it is to be written, and why the pod is not enrolled yet.
+fn annotation_due(
+    memory: &mut Memory,
+    taken: Result<(), String>,
+    probes: Result<(), String>,
+) -> (bool, Option<String>) {
+    let is_decided = taken.is_err() || probes.is_ok();
+    let (target, why) = match (taken, probes) {
+        (Ok(()), Ok(())) => (Some(Annotation::Enabled), None),
+        // While `enabled`, other nodes send to the pod by HBONE only: the replacement of a proxy or of the agent must not
+        // make them send plain text in the meantime.
+        (Err(why), _) => (memory.annotation().or(Some(Annotation::Pending)), Some(why)),
+        // As upstream, the annotation is not changed until probes get through.
+        (Ok(()), Err(why)) => (memory.annotation(), Some(why)),
+    };
+    // After a failed write the API server may have the old or the new value, so it is written again.
+    let is_unsure = memory.not_annotated.is_some() && is_decided;
+    let is_due = memory.annotation() != target || is_unsure;
+    memory.annotate = is_due.then_some(target);
+    // Other nodes choose the protocol by the annotation: until it is written the pod is not enrolled.
+    let refused = memory.not_annotated.take_if(|_| is_due);
+    (is_due, why.or(refused))
+}
+
 impl Keeper {
     pub(super) fn start(
         &self,
@@ -176,30 +200,7 @@ impl Keeper {
         memory.waits = false;
         let enrolled = match done {
             Ok(enrolled) => enrolled,
-            Err(NotEnrolled { why, at, drift }) => {
-                let pod = memory.reference();
-                match drift {
-                    Some(drift) => {
-                        let told = memory.heals.failed(pod, *drift, by, &why);
-                        told.into_iter().for_each(|told| self.record_drift(told));
-                    }
-                    None => memory.writer = by,
-                }
-                // An unknown state is not reported as good.
-                (memory.suspected, memory.proved) = (true, None);
-                let netns = at.as_ref().map(|(captured, _)| captured.netns);
-                let taken = at.as_ref().and_then(|(_, taken)| *taken);
-                memory.taken = taken.zip(netns).or(memory.taken);
-                memory.captured = at.map(|(captured, _)| *captured);
-                match &memory.captured {
-                    // A proxy that did not answer may have it, too.
-                    Some(_) => memory.announced = true,
-                    // The proxy was not asked this time; it may still have the pod from before.
-                    None => self.roster.unsure(memory.view.uid()),
-                }
-                self.turn(memory, Some(State::Failed), Some(why));
-                return Next::Retry;
-            }
+            Err(failed) => return self.not_enrolled(memory, failed, by),
         };
         // A proxy that did not answer may have it, too.
         memory.announced = true;
@@ -213,52 +214,73 @@ impl Keeper {
                 self.journal.record(Event::AnnotationIgnored { pod, what });
             }
         }
-        let found = enrolled.captured.asked.by_plugin.as_ref();
-        if let (Some(found), Some(by_plugin)) = (found, &mut memory.by_plugin) {
-            let told = by_plugin.told().iter();
-            let absent: Vec<IpAddr> = told
-                .filter(|a| !found.told().contains(a))
-                .copied()
-                .collect();
-            by_plugin.retain(found.told());
-            if !absent.is_empty() {
-                let pod = memory.reference();
-                self.journal.record(Event::AddressesAbsent { pod, absent });
-            }
-        }
+        self.addresses_seen(memory, enrolled.captured.asked.by_plugin.as_ref());
         let (netns, in_force) = (enrolled.captured.netns, enrolled.captured.state());
         memory.waits = matches!(enrolled.taken, Ok(None));
         memory.overrides = Some(enrolled.captured.asked.overrides.clone());
         (memory.captured, memory.suspected) = (Some(enrolled.captured), false);
+        let probes = enrolled.probed.1;
         memory.probed = enrolled.probed.0;
-        memory.probes_pass = enrolled.probed.1.is_ok();
+        memory.probes_pass = probes.is_ok();
         let taken = match enrolled.taken {
             Ok(by) => by.ok_or_else(|| WAITS.to_owned()),
             Err(why) => Err(why),
         };
         memory.taken = taken.as_ref().ok().map(|by| (*by, netns));
-        let is_decided = taken.is_err() || enrolled.probed.1.is_ok();
-        let (target, why) = match (taken, enrolled.probed.1) {
-            (Ok(_), Ok(())) => (Some(Annotation::Enabled), None),
-            // While `enabled`, other nodes send to the pod by HBONE only: the replacement of a proxy or of the agent must not
-            // make them send plain text in the meantime.
-            (Err(why), _) => (memory.annotation().or(Some(Annotation::Pending)), Some(why)),
-            // As upstream, the annotation is not changed until probes get through.
-            (Ok(_), Err(why)) => (memory.annotation(), Some(why)),
-        };
-        // After a failed write the API server may have the old or the new value, so it is written again.
-        let is_unsure = memory.not_annotated.is_some() && is_decided;
-        let is_due = memory.annotation() != target || is_unsure;
-        memory.annotate = is_due.then_some(target);
-        // Other nodes choose the protocol by the annotation: until it is written the pod is not enrolled.
-        let refused = memory.not_annotated.take_if(|_| is_due);
-        let why = why.or(refused);
+        let (is_due, why) = annotation_due(memory, taken.map(drop), probes);
         let is_settled = why.is_none();
         let (state, why) = match why {
             Some(why) => (State::Pending, Some(why)),
             None => in_force,
         };
         self.turn(memory, Some(state), why);
+        self.next_of(memory, is_due, is_settled)
+    }
+
+    fn not_enrolled(&self, memory: &mut Memory, failed: NotEnrolled, by: Option<Writer>) -> Next {
+        let NotEnrolled { why, at, drift } = failed;
+        let pod = memory.reference();
+        match drift {
+            Some(drift) => {
+                let told = memory.heals.failed(pod, *drift, by, &why);
+                told.into_iter().for_each(|told| self.record_drift(told));
+            }
+            None => memory.writer = by,
+        }
+        // An unknown state is not reported as good.
+        (memory.suspected, memory.proved) = (true, None);
+        let netns = at.as_ref().map(|(captured, _)| captured.netns);
+        let taken = at.as_ref().and_then(|(_, taken)| *taken);
+        memory.taken = taken.zip(netns).or(memory.taken);
+        memory.captured = at.map(|(captured, _)| *captured);
+        match &memory.captured {
+            // A proxy that did not answer may have it, too.
+            Some(_) => memory.announced = true,
+            // The proxy was not asked this time; it may still have the pod from before.
+            None => self.roster.unsure(memory.view.uid()),
+        }
+        self.turn(memory, Some(State::Failed), Some(why));
+        Next::Retry
+    }
+
+    /// Forgets addresses that the plugin named and that are not in the pod's namespace.
+    fn addresses_seen(&self, memory: &mut Memory, found: Option<&ByPlugin>) {
+        let (Some(found), Some(by_plugin)) = (found, &mut memory.by_plugin) else {
+            return;
+        };
+        let told = by_plugin.told().iter();
+        let absent: Vec<IpAddr> = told
+            .filter(|a| !found.told().contains(a))
+            .copied()
+            .collect();
+        by_plugin.retain(found.told());
+        if !absent.is_empty() {
+            let pod = memory.reference();
+            self.journal.record(Event::AddressesAbsent { pod, absent });
+        }
+    }
+
+    fn next_of(&self, memory: &Memory, is_due: bool, is_settled: bool) -> Next {
         // Another proxy may have connected during the job, or this one disconnected; no other check covers a pod with a running job.
         let newest = self.hands.proxy.newest();
         let is_outdated = memory.taken.is_some_and(|(by, _)| Some(by) != newest);
