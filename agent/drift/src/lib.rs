@@ -30,8 +30,11 @@ pub mod heals;
 pub mod listener;
 pub mod repairs;
 mod routing;
+mod tables;
+mod wake;
 
 pub use attached::Attached;
+pub use wake::{Drifted, Wake, follow, on_commit};
 
 use routing::Reports;
 use std::collections::BTreeMap;
@@ -39,18 +42,18 @@ use std::future::Future;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use tables::Tables;
 use tokio::io::unix::AsyncFd;
+use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
-use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
 use weir_cni::redirection::Visit;
 use weir_core::journal::pod::Writer;
-use weir_core::pods::Pods;
 use weir_core::sandboxes::Held;
 use weir_core::thread::task::Tasks;
 use weir_netfilter::nft::Commits;
-use weir_netfilter::xtables::{XtOutline, XtSizes};
+use weir_netfilter::xtables::XtOutline;
 use weir_netlink::NetnsId;
 use weir_reconcile::Uid;
 
@@ -62,63 +65,6 @@ const REQUESTS: usize = 1024;
 const PAUSE: Duration = Duration::from_millis(50);
 /// Interval between two polls of the sizes of legacy tables, after which sockets of forgotten pods are closed.
 const TABLES: Duration = Duration::from_secs(1);
-
-/// The pods whose rules were changed, with the process that did it, if known. Clones share the same map.
-#[derive(Debug, Clone, Default)]
-pub struct Drifted(Arc<Mutex<BTreeMap<Uid, Option<Writer>>>>);
-
-impl Drifted {
-    /// Records a change to the rules of a pod.
-    pub fn put(&self, uid: Uid, by: Option<Writer>) {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = all.entry(uid).or_default();
-        *known = by.or(known.take());
-    }
-
-    /// Takes all recorded changes and leaves the map empty.
-    pub fn take(&self) -> BTreeMap<Uid, Option<Writer>> {
-        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
-/// Wakes the reconciler. Clones share the same channel.
-#[derive(Clone)]
-pub struct Wake(Arc<watch::Sender<u64>>);
-
-impl Default for Wake {
-    fn default() -> Self {
-        Self(Arc::new(watch::Sender::new(0)))
-    }
-}
-
-impl Wake {
-    /// Wakes all subscribers.
-    pub fn wake(&self) {
-        self.0.send_modify(|n| *n = n.wrapping_add(1));
-    }
-
-    /// Returns a receiver that changes with every call of [`Wake::wake`].
-    pub fn subscribe(&self) -> watch::Receiver<u64> {
-        self.0.subscribe()
-    }
-}
-
-/// Also wakes the reconciler on each change to the known pods.
-pub async fn follow(pods: Pods, wake: Wake) {
-    let mut changes = pods.subscribe();
-    wake.wake();
-    while changes.changed().await.is_ok() {
-        wake.wake();
-    }
-}
-
-/// Returns a callback that stores each change in `drifted` and wakes the reconciler.
-pub fn on_commit(drifted: Drifted, wake: Wake) -> OnCommit {
-    Arc::new(move |uid, by| {
-        drifted.put(uid, by);
-        wake.wake();
-    })
-}
 
 /// Name of the threads in which weir enters a network namespace (`Netns::run`) and writes rules.
 const THREAD: &str = "netns";
@@ -244,8 +190,8 @@ impl Drift {
     /// Returns the outline of the pod's legacy tables if they are watched. Call it before they are compared.
     pub fn tables(&self, uid: &Uid, held: &Held) -> Option<XtOutline> {
         let mut tables = locked(&self.tables);
-        let of_pod = tables.get_mut(uid).filter(|t| t.netns == held.id())?;
-        of_pod.sizes.read().ok()
+        let of_pod = tables.get_mut(uid).filter(|t| t.are_of(held))?;
+        of_pod.outline()
     }
 
     /// Watches the legacy tables of a pod that was found in sync; `before` is the result of [`Drift::tables`] before the
@@ -259,22 +205,11 @@ impl Drift {
         held: &Held,
         before: Option<XtOutline>,
     ) -> Result<(), String> {
-        if let Some(of_pod) = locked(&self.tables)
-            .get_mut(uid)
-            .filter(|t| t.netns == held.id())
-        {
-            let now = of_pod.sizes.read().ok();
-            of_pod.good = before.filter(|before| now.as_ref() == Some(before));
+        if let Some(of_pod) = locked(&self.tables).get_mut(uid).filter(|t| t.are_of(held)) {
+            of_pod.in_sync(before);
             return Ok(());
         }
-        let opened = held.sandbox.visit(|_| XtSizes::open());
-        let tables = Tables {
-            netns: held.id(),
-            sizes: opened
-                .and_then(|opened| opened)
-                .map_err(|e| e.to_string())?,
-            good: None,
-        };
+        let tables = Tables::open(held)?;
         locked(&self.tables).insert(Uid::clone(uid), tables);
         Ok(())
     }
@@ -283,30 +218,6 @@ impl Drift {
     pub fn forget(&self, uid: &Uid) {
         locked(&self.tables).remove(uid);
         locked(&self.watched).remove(uid);
-    }
-}
-
-/// The legacy tables of a pod.
-struct Tables {
-    /// The sockets keep the network namespace alive, so its identity is not reused.
-    netns: NetnsId,
-    sizes: XtSizes,
-    /// The outline when the tables were in sync; `None` until a comparison during which nothing changed.
-    good: Option<XtOutline>,
-}
-
-impl Tables {
-    /// Polls the sizes and reports a difference, until the tables are compared again. Returns false if polling should stop.
-    fn ask(&mut self, uid: &Uid, on_commit: &OnCommit) -> bool {
-        let Ok(now) = self.sizes.read() else {
-            // The next comparison starts a new watch.
-            return false;
-        };
-        if self.good.as_ref() != Some(&now) {
-            // The kernel does not report which process changed the tables.
-            on_commit(Uid::clone(uid), None);
-        }
-        true
     }
 }
 
