@@ -4,5 +4,6 @@ pub mod access;
 pub mod actions;
 pub mod bounded;
 pub mod connection;
+mod connector;
 pub mod events;
 pub mod pace;
