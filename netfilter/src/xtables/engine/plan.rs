@@ -349,36 +349,18 @@ impl Planner {
         }) {
             return;
         }
-        // For each index of the old chain: the rules to add before it, and after it.
-        let mut before: Vec<Vec<usize>> = vec![Vec::new(); chain.rules.len() + 1];
-        let mut after: Vec<Vec<usize>> = vec![Vec::new(); chain.rules.len() + 1];
-        let mut deleted = Vec::new();
-        // The index of the first rule that is kept: rules that precede every kept rule are added before it.
-        let first = steps.iter().find_map(|s| match s {
-            Step::Keep(o) => kept(*o),
+        let none_kept = if self.first { 0 } else { chain.rules.len() };
+        let slots = slots(&steps, kept, chain.rules.len(), none_kept);
+        let mut stays = vec![true; chain.rules.len()];
+        let deleted = steps.iter().rev().filter_map(|step| match step {
+            Step::Delete(o) => goes(*o),
             _ => None,
         });
-        let none_kept = if self.first { 0 } else { chain.rules.len() };
-        let mut last = None;
-        for step in &steps {
-            match step {
-                Step::Keep(o) => last = kept(*o),
-                Step::Delete(o) => deleted.extend(goes(*o)),
-                Step::Add(n) => {
-                    let slot = match last {
-                        Some(place) => after.get_mut(place),
-                        None => before.get_mut(first.unwrap_or(none_kept)),
-                    };
-                    slot.into_iter().for_each(|s| s.push(*n));
-                }
-            }
-        }
-        let mut stays = vec![true; chain.rules.len()];
-        for place in deleted.iter().rev() {
-            if let Some(stays) = stays.get_mut(*place) {
+        for place in deleted {
+            if let Some(stays) = stays.get_mut(place) {
                 *stays = false;
             }
-            if let Some(r) = chain.rules.get(*place) {
+            if let Some(r) = chain.rules.get(place) {
                 let name = chain.name.clone();
                 deletions.push(XtOp::DeleteRule(
                     self.id.clone(),
@@ -388,6 +370,18 @@ impl Planner {
                 ));
             }
         }
+        chain.rules = self.rebuilt(chain, &stays, &slots, desired, additions);
+    }
+
+    /// Returns the rules of a chain with those that are added, and without those that do not stay.
+    fn rebuilt(
+        &self,
+        chain: &ChainLayout,
+        stays: &[bool],
+        slots: &Slots,
+        desired: &[Rule],
+        additions: &mut Vec<XtOp>,
+    ) -> Vec<RuleLayout> {
         let tag = match chain.builtin {
             Some(_) => self.tag,
             None => self.version,
@@ -410,15 +404,51 @@ impl Planner {
             }
         };
         for (n, r) in chain.rules.iter().enumerate() {
-            add(&mut rules, before.get(n));
+            add(&mut rules, slots.before.get(n));
             if stays.get(n) == Some(&true) {
                 rules.push(r.clone());
             }
-            add(&mut rules, after.get(n));
+            add(&mut rules, slots.after.get(n));
         }
-        add(&mut rules, before.get(chain.rules.len()));
-        chain.rules = rules;
+        add(&mut rules, slots.before.get(chain.rules.len()));
+        rules
     }
+}
+
+/// For each index of the old chain: the desired rules to add before it, and after it.
+struct Slots {
+    before: Vec<Vec<usize>>,
+    after: Vec<Vec<usize>>,
+}
+
+/// Rules that precede every kept rule are added before the first one; if none is kept, before the index `none_kept`.
+fn slots(
+    steps: &[Step],
+    kept: impl Fn(usize) -> Option<usize>,
+    rules: usize,
+    none_kept: usize,
+) -> Slots {
+    let mut before: Vec<Vec<usize>> = vec![Vec::new(); rules + 1];
+    let mut after = before.clone();
+    let first = steps.iter().find_map(|s| match s {
+        Step::Keep(o) => kept(*o),
+        _ => None,
+    });
+    let mut last = None;
+    for step in steps {
+        match step {
+            Step::Keep(o) => last = kept(*o),
+            Step::Delete(_) => {}
+            Step::Add(n) => {
+                let slot = match last {
+                    Some(place) => after.get_mut(place),
+                    None => before.get_mut(first.unwrap_or(none_kept)),
+                };
+                slot.into_iter().for_each(|s| s.push(*n));
+            }
+        }
+    }
+    Slots { before, after }
 }
 
 impl fmt::Display for XtOp {

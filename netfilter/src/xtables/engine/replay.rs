@@ -5,7 +5,7 @@ use super::{Snapshot, Transaction, XtOp};
 use crate::xtables::raw::NF_INET_NUMHOOKS;
 use crate::xtables::table::{ChainLayout, Layout, RuleLayout};
 use crate::xtables::text::{Command, Position, Script, shorten};
-use crate::xtables::{Rule, Target};
+use crate::xtables::{Policy, Rule, Target};
 use std::collections::{HashMap, HashSet};
 use weir_netlink::{Error, Result};
 
@@ -145,6 +145,58 @@ impl Names {
         table.chains.push(ChainLayout::user(name));
     }
 
+    fn declare(
+        &mut self,
+        table: &mut Layout,
+        name: &str,
+        policy: Option<Policy>,
+    ) -> Result<(), Why> {
+        match (self.chain(table, name), policy) {
+            (Some(chain), policy) => match (&mut chain.builtin, policy) {
+                (Some((_, has)), Some(policy)) => *has = policy,
+                (Some(_), None) => {}
+                (None, None) => chain.rules.clear(),
+                (None, Some(_)) => return Err(NO_POLICY.into()),
+            },
+            (None, None) => self.add(table, name),
+            (None, Some(_)) => return Err(NO_POLICY.into()),
+        }
+        Ok(())
+    }
+
+    fn rename(&mut self, table: &mut Layout, name: &str, new: &str) -> Result<(), Why> {
+        if self.chain(table, new).is_some() {
+            return Err("a chain with the new name is there already; choose another".into());
+        }
+        let chain = self.chain(table, name).filter(|c| c.builtin.is_none());
+        let chain = chain.ok_or("there is no such user chain; leave the line out")?;
+        new.clone_into(&mut chain.name);
+        for rule in table.chains.iter_mut().flat_map(|c| &mut c.rules) {
+            if let Some(Target::Jump(to) | Target::Goto(to)) = &mut rule.rule.target
+                && to == name
+            {
+                new.clone_into(to);
+            }
+        }
+        let place = self.places.remove(name);
+        self.places.extend(place.map(|at| (new.to_owned(), at)));
+        Ok(())
+    }
+
+    fn delete_all(&mut self, table: &mut Layout) -> Result<(), Why> {
+        let is_user = |c: &ChainLayout| c.builtin.is_none();
+        let mut users = table.chains.iter().filter(|c| is_user(c));
+        if users.any(|c| !c.rules.is_empty()) {
+            return Err(HAS_RULES.into());
+        }
+        if !targets(table).is_empty() {
+            return Err(IS_TARGET.into());
+        }
+        table.chains.retain(|c| !is_user(c));
+        *self = Self::of(table);
+        Ok(())
+    }
+
     fn delete(&mut self, table: &mut Layout, name: &str) -> Result<(), Why> {
         let chain = self.chain(table, name).filter(|c| c.builtin.is_none());
         let chain = chain.ok_or("there is no such user chain; leave the line out")?;
@@ -164,6 +216,7 @@ impl Names {
     }
 }
 
+const NO_POLICY: &str = "only built-in chains have a policy; give -";
 const HAS_RULES: &str = "the chain has rules; empty it with -F first";
 const IS_TARGET: &str = "a rule jumps to the chain; delete that rule first";
 
@@ -194,24 +247,7 @@ fn run(table: &mut Layout, names: &mut Names, command: &Command) -> Result<(), W
         names.targets = None;
     }
     match command {
-        Command::Declare(name, policy) => match (names.chain(table, name), policy) {
-            (
-                Some(ChainLayout {
-                    builtin: Some((_, has)),
-                    ..
-                }),
-                Some(policy),
-            ) => *has = *policy,
-            (
-                Some(ChainLayout {
-                    builtin: Some(_), ..
-                }),
-                None,
-            ) => {}
-            (Some(chain), None) => chain.rules.clear(),
-            (None, None) => names.add(table, name),
-            (_, Some(_)) => return Err("only built-in chains have a policy; give -".into()),
-        },
+        Command::Declare(name, policy) => names.declare(table, name, *policy)?,
         Command::NewChain(name) => {
             if names.chain(table, name).is_some() {
                 return Err(
@@ -234,35 +270,8 @@ fn run(table: &mut Layout, names: &mut Names, command: &Command) -> Result<(), W
         Command::Flush(None) => table.chains.iter_mut().for_each(|c| c.rules.clear()),
         Command::Flush(Some(name)) => names.find(table, name)?.rules.clear(),
         Command::DeleteChain(Some(name)) => names.delete(table, name)?,
-        Command::RenameChain(name, new) => {
-            if names.chain(table, new).is_some() {
-                return Err("a chain with the new name is there already; choose another".into());
-            }
-            let chain = names.chain(table, name).filter(|c| c.builtin.is_none());
-            let chain = chain.ok_or("there is no such user chain; leave the line out")?;
-            chain.name.clone_from(new);
-            for rule in table.chains.iter_mut().flat_map(|c| &mut c.rules) {
-                if let Some(Target::Jump(to) | Target::Goto(to)) = &mut rule.rule.target
-                    && to == name
-                {
-                    to.clone_from(new);
-                }
-            }
-            let place = names.places.remove(name);
-            names.places.extend(place.map(|at| (new.clone(), at)));
-        }
-        Command::DeleteChain(None) => {
-            let is_user = |c: &ChainLayout| c.builtin.is_none();
-            let mut users = table.chains.iter().filter(|c| is_user(c));
-            if users.any(|c| !c.rules.is_empty()) {
-                return Err(HAS_RULES.into());
-            }
-            if !targets(table).is_empty() {
-                return Err(IS_TARGET.into());
-            }
-            table.chains.retain(|c| !is_user(c));
-            *names = Names::of(table);
-        }
+        Command::DeleteChain(None) => names.delete_all(table)?,
+        Command::RenameChain(name, new) => names.rename(table, name, new)?,
         Command::Append(name, rule) => {
             let rule = fresh(rule, table)?;
             names.find(table, name)?.rules.push(rule);

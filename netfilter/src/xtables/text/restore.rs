@@ -305,36 +305,12 @@ fn command(line: &str, family: XtFamily, place: &mut Position) -> Result<Vec<Com
             } else {
                 index().transpose()?
             };
-            let rest = std::mem::take(&mut words);
-            let Some(rules) = rule::rules(&rest, family, &chain, end, &mut place.target)? else {
+            let Some(rules) = rule::rules(&words, family, &chain, end, &mut place.target)? else {
                 return Ok(Vec::new());
             };
-            if let ("-D", Some(n)) = (name, index) {
-                // Only options for the family may follow the number.
-                return match rest.iter().all(|w| names::family(w).is_some()) {
-                    true => Ok(vec![Command::DeleteAt(chain, n)]),
-                    false => Err(complain(end, "-D takes a place or a rule; leave one out")),
-                };
-            }
-            let each = |rules: Vec<Rule>, one: fn(String, usize, Rule) -> Command| {
-                let place = index.unwrap_or(1);
-                let all = rules.into_iter().map(|r| one(chain.clone(), place, r));
-                Ok(all.collect())
-            };
-            return match (name, index) {
-                ("-A", _) => each(rules, |chain, _, r| Command::Append(chain, r)),
-                ("-D", _) => each(rules, |chain, _, r| Command::Delete(chain, r)),
-                // Each further rule is inserted before the previous one, as in iptables.
-                ("-I", _) => each(rules, Command::Insert),
-                (_, Some(n)) => match <[Rule; 1]>::try_from(rules) {
-                    Ok([rule]) => Ok(vec![Command::Replace(chain, n, rule)]),
-                    Err(_) => Err(complain(
-                        end,
-                        "-R replaces one rule by one; give one address",
-                    )),
-                },
-                _ => Err(complain(end, "-R needs a place in the chain; add it")),
-            };
+            // Only options for the family may follow the number.
+            let has_rule = words.iter().any(|w| names::family(w).is_none());
+            return rule_command((name, end), (chain, index), rules, has_rule);
         }
     };
     if words
@@ -350,6 +326,38 @@ fn command(line: &str, family: XtFamily, place: &mut Position) -> Result<Vec<Com
             format!("{name} takes nothing more; leave it out"),
         )),
         None => Ok(made),
+    }
+}
+
+/// Returns the command `-A`, `-D`, `-I` or `-R` for each rule. `end`: the column of the end of the line.
+fn rule_command(
+    (name, end): (&str, usize),
+    (chain, index): (String, Option<usize>),
+    rules: Vec<Rule>,
+    has_rule: bool,
+) -> Result<Vec<Command>, Complaint> {
+    let each = |rules: Vec<Rule>, one: fn(String, usize, Rule) -> Command| {
+        let place = index.unwrap_or(1);
+        let all = rules.into_iter().map(|r| one(chain.clone(), place, r));
+        Ok(all.collect())
+    };
+    match (name, index) {
+        ("-D", Some(n)) => match has_rule {
+            false => Ok(vec![Command::DeleteAt(chain, n)]),
+            true => Err(complain(end, "-D takes a place or a rule; leave one out")),
+        },
+        ("-A", _) => each(rules, |chain, _, r| Command::Append(chain, r)),
+        ("-D", _) => each(rules, |chain, _, r| Command::Delete(chain, r)),
+        // Each further rule is inserted before the previous one, as in iptables.
+        ("-I", _) => each(rules, Command::Insert),
+        (_, Some(n)) => match <[Rule; 1]>::try_from(rules) {
+            Ok([rule]) => Ok(vec![Command::Replace(chain, n, rule)]),
+            Err(_) => Err(complain(
+                end,
+                "-R replaces one rule by one; give one address",
+            )),
+        },
+        _ => Err(complain(end, "-R needs a place in the chain; add it")),
     }
 }
 
