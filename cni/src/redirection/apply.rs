@@ -89,19 +89,8 @@ pub(super) fn apply(
         }
         let is_done = removed.is_empty() && !is_replaced;
         changes.extend(removed);
-        let mut failures = failures.into_iter();
-        if let Some(first) = failures.next() {
-            let known = if is_done {
-                Some(InForce::Yes)
-            } else {
-                writer.now()
-            };
-            let in_force = known.unwrap_or(InForce::Unknown);
-            let failure = Failure::of_apply(first, in_force, failures.collect());
-            return Err(match is_beside && in_force == InForce::Yes {
-                true => failure.beside(writer.beside()),
-                false => failure,
-            });
+        if let Some(failure) = of_round(&writer, failures, is_done, is_beside) {
+            return Err(failure);
         }
         if is_done {
             return Ok(AppliedRedirection { changes, ..written });
@@ -121,6 +110,27 @@ pub(super) fn apply(
     let why = "another program removes it each time, as `weir apply` with the other engine does; let one of them write";
     let reason = Error::exhausted("apply", "the redirection", why);
     Err(lost(&writer, reason))
+}
+
+/// Returns the failure of a round in which something could not be removed.
+fn of_round(
+    writer: &Writer<'_>,
+    failures: Vec<Error>,
+    is_done: bool,
+    is_beside: bool,
+) -> Option<Failure> {
+    let mut failures = failures.into_iter();
+    let first = failures.next()?;
+    let known = match is_done {
+        true => Some(InForce::Yes),
+        false => writer.now(),
+    };
+    let in_force = known.unwrap_or(InForce::Unknown);
+    let failure = Failure::of_apply(first, in_force, failures.collect());
+    Some(match is_beside && in_force == InForce::Yes {
+        true => failure.beside(writer.beside()),
+        false => failure,
+    })
 }
 
 /// Writes the redirection again if any of it is gone. Rules that another writer added to our chains are not a reason.
