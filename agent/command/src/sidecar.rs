@@ -12,8 +12,8 @@ use weir_cni::compile::{Engine, compile};
 use weir_cni::config::IdRange;
 use weir_cni::log::count;
 use weir_cni::redirection::{Change, Desired as Intended, Difference, Sandbox, Visit};
-use weir_demo::Owner;
-use weir_demo::probe::Probe;
+use weir_live::Owner;
+use weir_live::probe::Probe;
 use weir_netlink::Netns;
 use weir_rules::strays;
 

@@ -3,8 +3,9 @@
 use std::fmt;
 use std::net::SocketAddr;
 
+use weir_live::Owner;
+
 use super::lab::Place;
-use super::owner::Owner;
 
 /// `IPPROTO_TCP` or `IPPROTO_UDP`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

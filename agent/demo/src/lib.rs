@@ -17,8 +17,6 @@ mod interrupt;
 mod lab;
 mod node;
 pub mod node_ambient;
-mod owner;
-pub mod probe;
 mod ready;
 mod redirection;
 mod run;
@@ -33,12 +31,11 @@ pub use ambient::ambient_scenes;
 pub use flow::{Flow, Outcome, Protocol, Receiver};
 pub use lab::{Attached, Lab, Place};
 pub use node_ambient::run as run_node_ambient;
-pub use owner::Owner;
 pub use run::run;
 pub use scene::{EXCLUDED_INBOUND_PORT, Played, Scene, excluded_cidr, play, scenes, table};
-pub use socket::original_destination;
 pub use stage::{
     APPLICATION_PORTS, Mode, PROXY_DNS_PORT, PROXY_INBOUND_PORT, PROXY_OUTBOUND_PORT,
     PROXY_TUNNEL_PORT, SERVER_PORTS, Stage, ZTUNNEL_MARK,
 };
 pub use table::{Table, Tone};
+pub use weir_live::{Owner, original_destination};

@@ -1,10 +1,9 @@
 //! `weir demo`: creates a pod, redirects it, sends traffic, and removes everything.
 
 use super::flow::{Outcome, Protocol};
-use super::owner::Owner;
 use super::redirection::{Redirection, step, text};
 use super::trace::{Counters, Held};
-use super::{Flow, Lab, Place, Played, Table, Tone, interrupt, scratch};
+use super::{Flow, Lab, Owner, Place, Played, Table, Tone, interrupt, scratch};
 use serde_json::{Value, json};
 use std::io::{ErrorKind, IsTerminal};
 use std::time::Instant;

@@ -2,12 +2,12 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use weir_live::Owner;
 use weir_netlink::Result;
 use weir_netlink::route::AddressFamily;
 
 use super::flow::{Flow, Outcome, Protocol, Receiver};
 use super::lab::{Lab, Place};
-use super::owner::Owner;
 use super::stage::Stage;
 use super::table::{Table, Tone};
 

@@ -3,10 +3,8 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr};
 use std::ops::Deref;
-use std::os::fd::AsFd;
 use std::time::Duration;
 
-use nix::sys::socket::{getsockopt, sockopt};
 use socket2::{Domain, Protocol as Ip, Socket, Type};
 
 use super::flow::{Flow, Protocol};
@@ -121,23 +119,6 @@ pub(super) fn connect_as(client: IpAddr, to: SocketAddr, mark: Option<u32>) -> i
     socket.bind(&SocketAddr::new(client, 0).into())?;
     socket.connect_timeout(&to.into(), PATIENCE)?;
     Ok(socket)
-}
-
-/// The original destination before it was rewritten, from connection tracking:
-/// `getsockopt(SO_ORIGINAL_DST)`. Without an entry, the socket's local address.
-pub fn original_destination(socket: &impl AsFd, local: SocketAddr) -> SocketAddr {
-    let found = if local.is_ipv6() {
-        getsockopt(socket, sockopt::Ip6tOriginalDst).map(|raw| {
-            let address = Ipv6Addr::from(raw.sin6_addr.s6_addr);
-            SocketAddr::new(address.into(), u16::from_be(raw.sin6_port))
-        })
-    } else {
-        getsockopt(socket, sockopt::OriginalDst).map(|raw| {
-            let address = Ipv4Addr::from(u32::from_be(raw.sin_addr.s_addr));
-            SocketAddr::new(address.into(), u16::from_be(raw.sin_port))
-        })
-    };
-    found.unwrap_or(local)
 }
 
 /// Converts a socket address to an IP address and port.

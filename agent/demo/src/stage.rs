@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use weir_live::{Owner, original_destination};
 use weir_netlink::route::AddressFamily;
 use weir_netlink::{Error, Result};
 
 use super::flow::{Flow, Outcome, Protocol, Receiver};
 use super::lab::{Lab, Place};
-use super::owner::Owner;
 use super::socket::{self, Listening, Options, PATIENCE, is_refusal, or_nothing};
 
 /// The proxy's outbound port.
@@ -263,7 +263,7 @@ impl Listener {
         connection.set_write_timeout(Some(PATIENCE))?;
         let mut connection = TcpStream::from(connection);
         let local = connection.local_addr()?;
-        let original = socket::original_destination(&connection, local);
+        let original = original_destination(&connection, local);
         let mut got = [0; 4];
         connection.read_exact(&mut got)?;
         if got != *token {

@@ -4,6 +4,7 @@
 //! packets through them. The result therefore includes the effect of foreign rules, routes and policies.
 //!
 //! [`prove`] opens the connections of a [`Plan`]. The [`Proof`] has one [`Check`] per connection, each with an [`Answer`].
+//! [`probe`] is the check of upstream's `istio-validation` container.
 //!
 //! ```
 //! use weir_live::{Answer, Plan, prove};
@@ -54,9 +55,13 @@ mod connection;
 mod counted;
 mod inbound;
 mod outbound;
+mod owner;
+pub mod probe;
 mod proof;
 mod tracking;
 
+pub use owner::Owner;
+pub use probe::original_destination;
 pub use proof::{Answer, Check, Direction, Landed, Proof};
 
 use outbound::Witness;

@@ -14,6 +14,7 @@ use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
 use std::os::fd::AsFd;
 use std::time::Instant;
+use weir_live::original_destination;
 use weir_netlink::route::AddressFamily;
 use weir_netlink::{Error, Result};
 
@@ -192,7 +193,7 @@ impl<'a> Stage<'a> {
             Protocol::Tcp => {
                 let (first, mut stream, from) = self.accept(&token)?;
                 if is_of_proxy(first.receiver) {
-                    let to = socket::original_destination(&stream, stream.local_addr()?);
+                    let to = original_destination(&stream, stream.local_addr()?);
                     arrival.captured = Some((first.receiver, to));
                     // The substitute does not support HBONE: it answers itself.
                     if first.receiver != Receiver::ProxyTunnel {

@@ -6,8 +6,8 @@
 //! listeners accepts a connection whose original destination is the probe's port.
 
 use crate::Owner;
-use crate::socket::original_destination;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{getsockopt, sockopt};
 use socket2::{Domain, Protocol, Socket, Type};
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
@@ -134,6 +134,23 @@ fn answer(accepted: Socket) -> Option<u16> {
     // Only the port matters; the client may have disconnected.
     let _ = stream.write_all(port.to_string().as_bytes());
     Some(port)
+}
+
+/// The original destination before it was rewritten, from connection tracking:
+/// `getsockopt(SO_ORIGINAL_DST)`. Without an entry, the socket's local address.
+pub fn original_destination(socket: &impl AsFd, local: SocketAddr) -> SocketAddr {
+    let found = if local.is_ipv6() {
+        getsockopt(socket, sockopt::Ip6tOriginalDst).map(|raw| {
+            let address = Ipv6Addr::from(raw.sin6_addr.s6_addr);
+            SocketAddr::new(address.into(), u16::from_be(raw.sin6_port))
+        })
+    } else {
+        getsockopt(socket, sockopt::OriginalDst).map(|raw| {
+            let address = Ipv4Addr::from(u32::from_be(raw.sin_addr.s_addr));
+            SocketAddr::new(address.into(), u16::from_be(raw.sin_port))
+        })
+    };
+    found.unwrap_or(local)
 }
 
 fn open(address: SocketAddr) -> io::Result<Socket> {
