@@ -4,7 +4,7 @@ use super::args::{ApplyArgs, EngineArg};
 use super::failure::{Failure, code};
 use super::node_ambient::namespace;
 use super::output;
-use super::sidecar::{conflict, lines, report, warned};
+use super::report::{conflict, lines, report, warned};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Display;

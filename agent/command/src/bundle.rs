@@ -3,7 +3,7 @@
 use super::args::Target;
 use super::failure::{Failure, code};
 use super::preflight::PreflightArgs;
-use super::{output, preflight, source};
+use super::{output, preflight, target};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
@@ -26,7 +26,7 @@ pub(super) fn run(a: &PreflightArgs, file: &Path) -> Result<u8, Failure> {
         pid: a.pid,
     };
     let further = (a.netns.is_some() || a.pid.is_some())
-        .then(|| source::netns(&target, |e| Failure::failed(e)).map_err(|f| f.message));
+        .then(|| target::netns(&target, |e| Failure::failed(e)).map_err(|f| f.message));
     let resolved = cri::resolve(&BTreeMap::new());
     let made = weir_bundle::make(&resolved, further, preflight::progress);
     let bundle = made.map_err(|e| Failure::failed(format!("cannot make the archive: {e}")))?;

@@ -10,15 +10,16 @@ use super::args::{
     planned_engine_or_programs,
 };
 use super::cni::CniCommand;
+use super::demo::DemoArgs;
 use super::failure::Failure;
 use super::help::{self, with};
 use super::live::{LiveNetnsArgs, LivePodArgs};
-use super::node_ambient::{DemoArgs, NodeAmbientApplyArgs, NodeAmbientArgs, NodeAmbientCleanArgs};
+use super::node_ambient::{NodeAmbientApplyArgs, NodeAmbientArgs, NodeAmbientCleanArgs};
 use super::preflight::PreflightArgs;
 use super::restore::RestoreArgs;
 use super::show::ShowArgs;
 use super::sidecar::PlanArgs;
-use super::{ambient, cni, live, node_ambient, preflight, restore, show, sidecar};
+use super::{ambient, clean, cni, demo, live, node_ambient, preflight, restore, show, sidecar};
 use clap::error::ErrorKind;
 use clap::{ArgMatches, Args, Error, FromArgMatches, Subcommand};
 
@@ -235,13 +236,13 @@ impl Command {
             }) => match (what, target) {
                 (Some(CleanCommand::Ambient(a)), _) => ambient::clean(&a),
                 (Some(CleanCommand::NodeAmbient(a)), _) => node_ambient::clean(&a),
-                (None, Some(target)) => show::clean(&target, json),
+                (None, Some(target)) => clean::clean(&target, json),
                 (None, None) => Err(Failure::usage("one of --netns and --pid is needed")),
             },
             Self::Restore(a) => restore::run(&a),
             Self::Cni(Cni { verb }) => cni::run(verb),
             Self::Preflight(a) => preflight::run(&a),
-            Self::Demo(a) => node_ambient::demo(&a),
+            Self::Demo(a) => demo::demo(&a),
         }
     }
 }

@@ -2,7 +2,8 @@
 //! a chain of CNI plugins, and probe the features of a kernel. None of them needs an agent; `--pod` asks a running one for its settings.
 //!
 //! [`Command`] is parsed and run; [`failure`] has the exit codes, [`output`] writes the result. `args` are arguments shared by
-//! several commands, `source` reads the desired state, and each other file is a command.
+//! several commands, `source` reads the desired state, `target` opens the namespace, `report` prints the result of a change or a
+//! comparison, and each other file is a command.
 #![forbid(unsafe_code)]
 
 /// Replaces the macro of std, which panics if stderr cannot be written (a full disk, a closed terminal): an
@@ -19,20 +20,25 @@ mod ambient;
 mod ambient_ebpf;
 mod args;
 mod bundle;
+mod clean;
 mod cni;
 mod commands;
+mod demo;
 pub mod failure;
+mod files;
 mod help;
 mod live;
 mod node_ambient;
 pub mod output;
 mod patient;
 mod preflight;
+mod report;
 mod restore;
 mod routing;
 mod show;
 mod sidecar;
 mod source;
+mod target;
 mod trial;
 
 pub use commands::{Command, one};

@@ -5,13 +5,13 @@
 use super::ambient_ebpf::{after, bpffs, is_ebpf, refuse_elsewhere};
 use super::args::{EngineArg, namespace as at};
 use super::failure::{Failure, code, warn};
+use super::files::{DESCRIPTION, name, read};
 use super::output::{self, push_line};
-use super::source::{DESCRIPTION, name, named, read};
+use super::source::named;
 use clap::Args;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use weir_cni::compile::Engine;
-use weir_demo::node_ambient::Way;
 use weir_ebpf::netns_if_there;
 use weir_ebpf::node::Node as Programs;
 use weir_ebpf::show::Of;
@@ -59,31 +59,6 @@ pub(super) struct NodeAmbientCleanArgs {
     /// Print JSON
     #[arg(long)]
     pub(super) json: bool,
-}
-
-#[derive(Debug, Args)]
-pub struct DemoArgs {
-    /// Show a pod in ambient mode in place of one with a sidecar
-    #[arg(long)]
-    pub(super) ambient: bool,
-    /// Show pods whose traffic the node routes to one proxy in place of a pod with a sidecar
-    #[arg(long, conflicts_with = "ambient")]
-    pub(super) node_ambient: bool,
-    /// The kernel subsystem that captures at the node; ebpf needs no rules, routes and tunnels (Linux 5.10)
-    #[arg(
-        long,
-        value_enum,
-        default_value = "auto",
-        requires = "node_ambient",
-        conflicts_with = "ambient"
-    )]
-    pub(super) engine: EngineArg,
-    /// Print JSON
-    #[arg(long)]
-    pub(super) json: bool,
-    /// Show all flows, even after one went to an unexpected destination
-    #[arg(long)]
-    pub(super) keep_going: bool,
 }
 
 /// `weir plan node-ambient`
@@ -150,22 +125,6 @@ fn unfinished(e: weir_netlink::Error) -> Failure {
         }
     };
     Failure::failed(format!("{e}{way_out}"))
-}
-
-/// `weir demo`
-pub(super) fn demo(a: &DemoArgs) -> Result<u8, Failure> {
-    let at_node = |way| weir_demo::run_node_ambient(way, a.json, a.keep_going);
-    let shown = match (a.node_ambient, a.engine) {
-        (false, _) => weir_demo::run(a.ambient, a.json, a.keep_going),
-        (true, EngineArg::Ebpf) => at_node(Way::Programs(&bpffs().map_err(Failure::failed)?)),
-        (true, engine) => at_node(Way::Rules(named(engine, None))),
-    };
-    let (text, is_good) = shown.map_err(Failure::failed)?;
-    output::text(&text)?;
-    Ok(match is_good {
-        true => code::SUCCESS,
-        false => code::FAILED,
-    })
 }
 
 /// `weir clean node-ambient`

@@ -2,7 +2,7 @@
 
 use super::args::Target;
 use super::failure::Failure;
-use super::{output, source, trial};
+use super::{files, output, target, trial};
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 use std::fmt::Display;
@@ -68,8 +68,8 @@ struct Report {
 
 /// `weir restore`
 pub(super) fn run(a: &RestoreArgs) -> Result<u8, Failure> {
-    let name = source::name(&a.file);
-    let text = source::read_any(&a.file, source::RESTORED)?;
+    let name = files::name(&a.file);
+    let text = files::read_any(&a.file, files::RESTORED)?;
     let unusable =
         |why: &dyn Display| Failure::usage(format!("{name}: {why}; nothing was changed"));
     let format = match a.format {
@@ -87,7 +87,7 @@ pub(super) fn run(a: &RestoreArgs) -> Result<u8, Failure> {
     let script = family.map(|f| Script::parse(f, &text)).transpose();
     let script = script.map_err(|e| unusable(&e))?;
 
-    let netns = source::netns(&a.target, |e| Failure::failed(e))?;
+    let netns = target::netns(&a.target, |e| Failure::failed(e))?;
     if !a.host {
         refuse_host(&netns).map_err(|e| {
             Failure::failed(format!("{e}; to change the host's namespace, give --host"))

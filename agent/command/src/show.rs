@@ -1,8 +1,8 @@
-//! `weir show` and `weir clean`
+//! `weir show`
 
 use super::args::Target;
 use super::failure::Failure;
-use super::{ambient, ambient_ebpf, output, routing, sidecar, source};
+use super::{ambient_ebpf, output, routing, target};
 use clap::{Args, ValueEnum};
 use serde_json::json;
 use std::io::Write as _;
@@ -49,7 +49,7 @@ pub struct ShowArgs {
 
 /// `weir show`. Any namespace is allowed, even the host's.
 pub(super) fn show(a: &ShowArgs) -> Result<u8, Failure> {
-    let netns = source::netns(&a.target, |e| Failure::unknown(e))?;
+    let netns = target::netns(&a.target, |e| Failure::unknown(e))?;
     let wants = |engine| a.engine == ShowEngine::All || a.engine == engine;
     let nft = wants(ShowEngine::Nft).then(|| show::nft(&netns));
     let nft = nft.transpose().map_err(Failure::unknown)?;
@@ -111,16 +111,4 @@ pub(super) fn show(a: &ShowArgs) -> Result<u8, Failure> {
 fn ended(printed: Result<u8, Failure>, untold: Option<String>) -> Result<u8, Failure> {
     let code = printed?;
     untold.map_or(Ok(code), |why| Err(Failure::unknown(why)))
-}
-
-/// `weir clean`
-pub(super) fn clean(target: &Target, json: bool) -> Result<u8, Failure> {
-    let sandbox = ambient::known(target, |e| Failure::failed(e))?;
-    let lock = ambient::alone(&sandbox, false)?;
-    let detached = ambient_ebpf::clean(&sandbox)?;
-    let changes = sandbox.clean(None);
-    let changes = changes.map_err(|e| ambient_ebpf::after(&detached, e))?;
-    drop(lock);
-    let changes = sidecar::lines(&detached, &changes);
-    sidecar::report(&changes, &sandbox, sidecar::NO_ENGINE, json, false)
 }

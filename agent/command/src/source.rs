@@ -1,20 +1,16 @@
 //! Desired state, read from a file: a configuration or a pod.
 
 use super::agent_settings::AgentSettings;
-use super::args::{EngineArg, Source, Target};
+use super::args::{EngineArg, Source};
 use super::failure::{Failure, warn};
-use super::patient::Patient;
+use super::files::{DESCRIPTION, name, read};
 use serde::de::IgnoredAny;
 use std::collections::BTreeMap;
-use std::io::Read;
 use std::net::IpAddr;
-use std::path::Path;
 use weir_cni::compile::{Compiled, Engine};
 use weir_cni::config::{Intent, NameFiles};
 use weir_cni::pod::{NodeEnvironment, Pod, PodFacts, Skip, redirect_from};
-use weir_cni::redirection::{Desired as _, Sandbox, Scheme, Visit};
-use weir_netlink::Netns;
-use weir_netlink::attr::text_of;
+use weir_cni::redirection::{Desired as _, Scheme, Visit};
 use weir_rules::SidecarConfig;
 
 /// Desired state of a namespace.
@@ -298,111 +294,4 @@ fn status_addresses(pod: &Pod, facts: &PodFacts) -> Vec<IpAddr> {
         return vec![IpAddr::from([192, 0, 2, 1])];
     }
     found
-}
-
-/// The name of a file in messages; `-` is stdin.
-pub(super) fn name(file: &Path) -> String {
-    match is_stdin(file) {
-        true => "stdin".to_owned(),
-        false => file.display().to_string(),
-    }
-}
-
-fn is_stdin(file: &Path) -> bool {
-    file == Path::new("-")
-}
-
-const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
-/// Maximum size of a text to restore: several million entries of `ipset save`.
-pub(super) const RESTORED: u64 = 256 << 20;
-/// Maximum size of a configuration or manifest, the same limit as everywhere: the API server stores objects of at most 1.5 MiB.
-pub(super) const DESCRIPTION: u64 = weir_cni::files::LIMIT;
-
-/// Reads a file of at most `limit` bytes as UTF-8 text; `-` is stdin. Pipes and devices are accepted: a shell may pass them as files.
-pub(super) fn read(file: &Path, limit: u64) -> Result<String, Failure> {
-    String::from_utf8(read_bytes(file, limit)?).map_err(|e| {
-        let remedy = match is_stdin(file) {
-            true => "give UTF-8 text",
-            false => "give a readable file of UTF-8 text",
-        };
-        Failure::usage(format!("cannot read {}: {e}; {remedy}", name(file)))
-    })
-}
-
-/// Reads a file in any encoding: see [`text_of`].
-pub(super) fn read_any(file: &Path, limit: u64) -> Result<String, Failure> {
-    let bytes = read_bytes(file, limit)?;
-    Ok(match bytes.is_ascii() {
-        true => String::from_utf8(bytes).unwrap_or_default(),
-        false => text_of(&bytes),
-    })
-}
-
-fn read_bytes(file: &Path, limit: u64) -> Result<Vec<u8>, Failure> {
-    let fail = |e: std::io::Error| {
-        Failure::usage(format!(
-            "cannot read {}: {e}; give a readable file",
-            name(file)
-        ))
-    };
-    let source = match is_stdin(file) {
-        true => Patient::stdin(),
-        false => Patient::open(file),
-    };
-    let source = source.map_err(fail)?;
-    // A regular file is read at once: each read polls for data, and a growing buffer would begin with 32 bytes.
-    let mut text = Vec::with_capacity(4096);
-    let read = source.take(limit + 1).read_to_end(&mut text);
-    if read.map_err(fail)? as u64 > limit {
-        return Err(Failure::usage(format!(
-            "cannot read {}: it has more than {} MiB; give a smaller text",
-            name(file),
-            limit >> 20
-        )));
-    }
-    // Some editors write a byte order mark.
-    if text.starts_with(BYTE_ORDER_MARK) {
-        text.drain(..BYTE_ORDER_MARK.len());
-    }
-    Ok(text)
-}
-
-/// Opens the pod's network namespace; `failed` converts an error that is not caused by the argument.
-pub(super) fn sandbox(
-    target: &Target,
-    failed: fn(&weir_netlink::Error) -> Failure,
-) -> Result<Sandbox, Failure> {
-    let netns = netns(target, failed)?;
-    refuse_named_host(&netns).map_err(Failure::usage)?;
-    let sandbox = Sandbox::of(netns);
-    sandbox.map_err(|e| Failure::of_namespace(&e, failed))
-}
-
-/// Fails for the namespace that the agent's settings in the environment name as the host's.
-fn refuse_named_host(netns: &Netns) -> weir_netlink::Result<()> {
-    const SETTING: &str = "WEIR_HOST_NETNS";
-    let named = std::env::var_os(SETTING).filter(|path| !path.is_empty());
-    let host = named.and_then(|path| Netns::open(path.as_ref()).ok());
-    if host.is_none_or(|host| host.id() != netns.id()) {
-        return Ok(());
-    }
-    let object = format!("{} as a pod's network namespace", netns.origin().display());
-    let reason = format!("{SETTING} names it as the host's; give the pod's namespace, or unset it");
-    Err(weir_netlink::Error::refused("use", object, reason))
-}
-
-/// Opens any network namespace.
-pub(super) fn netns(
-    target: &Target,
-    failed: fn(&weir_netlink::Error) -> Failure,
-) -> Result<Netns, Failure> {
-    open(target).map_err(|e| Failure::of_namespace(&e, failed))
-}
-
-fn open(target: &Target) -> weir_netlink::Result<Netns> {
-    match (&target.netns, target.pid) {
-        (Some(path), _) => Netns::open(path),
-        // clap requires one of the two; 0 is not a valid PID.
-        (None, pid) => Netns::of_pid(pid.unwrap_or(0)),
-    }
 }
