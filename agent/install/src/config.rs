@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 /// The choice of the configuration to extend.
 #[derive(Debug)]
-pub enum Choice {
+pub(crate) enum Choice {
     /// None: ours is a separate configuration.
     Alone,
     /// This one.
@@ -23,29 +23,29 @@ pub enum Choice {
 
 /// A prepared write of a configuration.
 #[derive(Debug)]
-pub struct Written {
+pub(crate) struct Written {
     /// The file.
-    pub path: PathBuf,
+    pub(crate) path: PathBuf,
     /// Its new text.
-    pub text: String,
+    pub(crate) text: String,
     /// Its mode.
-    pub mode: u32,
+    pub(crate) mode: u32,
     /// The configuration from which it was made, as it was read.
-    pub source: Option<(PathBuf, Json)>,
+    pub(crate) source: Option<(PathBuf, Json)>,
     /// A file under another name that it replaces.
-    pub replaces: Option<PathBuf>,
+    pub(crate) replaces: Option<PathBuf>,
     /// Other configurations with an earlier entry of ours, and their text without it; `None` for those to be removed, which
     /// have nothing else or are a copy.
-    pub strays: Vec<(PathBuf, Option<String>)>,
+    pub(crate) strays: Vec<(PathBuf, Option<String>)>,
     /// The data by which later checks recognize it.
-    pub remembered: Remembered,
+    pub(crate) remembered: Remembered,
 }
 
 /// Chooses a configuration from the current content of the directory.
 ///
 /// # Errors
 /// The directory, or the record of our own names, cannot be read.
-pub fn choose(desired: &Desired) -> io::Result<Choice> {
+pub(crate) fn choose(desired: &Desired) -> io::Result<Choice> {
     if !desired.chained {
         return Ok(Choice::Alone);
     }
@@ -97,7 +97,7 @@ pub(super) fn named(path: &Path) -> Result<(PathBuf, Json), String> {
 ///
 /// # Errors
 /// The configuration cannot be extended, or its mode cannot be read.
-pub fn write(desired: &Desired, choice: Choice) -> Result<Option<Written>, String> {
+pub(crate) fn prepare(desired: &Desired, choice: Choice) -> Result<Option<Written>, String> {
     let (source, existing) = match choice {
         Choice::Wait(_) => return Ok(None),
         Choice::Alone => {
@@ -326,7 +326,9 @@ mod tests {
                 let meta = std::fs::metadata(path).unwrap();
                 (meta.uid(), meta.gid(), meta.mode() & 0o777)
             };
-            let made = write(&desired, choose(&desired).unwrap()).unwrap().unwrap();
+            let made = prepare(&desired, choose(&desired).unwrap())
+                .unwrap()
+                .unwrap();
             assert!(made.apply().unwrap());
             let extended = list_name(&file);
             assert_eq!(state(&extended), (4711, 815, 0o640), "{name}");
@@ -348,7 +350,11 @@ mod tests {
         let file = dir.join(name);
         std::fs::write(&file, list("one")).unwrap();
         let desired = desired(&dir, name);
-        let made = || write(&desired, choose(&desired).unwrap()).unwrap().unwrap();
+        let made = || {
+            prepare(&desired, choose(&desired).unwrap())
+                .unwrap()
+                .unwrap()
+        };
         let late = made();
         std::fs::write(&file, list("two")).unwrap();
         assert!(!late.apply().unwrap());

@@ -2,7 +2,7 @@
 
 use super::binaries::programs;
 use super::check::{Remembered, check};
-use super::config::{Choice, choose, unlisted, write};
+use super::config::{Choice, choose, prepare, unlisted};
 use super::copy;
 use super::desired::Desired;
 use super::files::{self, Stamp};
@@ -180,7 +180,7 @@ impl Installer {
             if let Choice::Wait(why) = choice {
                 return Ok(Pass::Waiting(why));
             }
-            let Some(written) = write(&self.desired, choice).map_err(fail)? else {
+            let Some(written) = prepare(&self.desired, choice).map_err(fail)? else {
                 continue;
             };
             let mut done = Vec::new();

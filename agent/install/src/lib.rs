@@ -50,7 +50,6 @@ mod unfinished;
 mod watch;
 
 pub use check::{Check, Remembered, check};
-pub use config::{Choice, Written, choose, write};
 pub use desired::Desired;
 pub use entry::{Entry, PLUGIN};
 pub use files::{Stamp, replace};

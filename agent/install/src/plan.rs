@@ -1,7 +1,7 @@
 //! Describes what a pass would do. The decisions are those of the pass itself.
 
 use super::binaries::programs;
-use super::config::{Choice, choose, write};
+use super::config::{Choice, choose, prepare};
 use super::copy;
 use super::desired::Desired;
 use super::files;
@@ -125,7 +125,7 @@ fn configuration(desired: &Desired, steps: &mut Vec<Planned>) {
             });
         }
     };
-    let written = match write(desired, choice) {
+    let written = match prepare(desired, choice) {
         Ok(Some(written)) => written,
         Ok(None) => return,
         Err(why) => return steps.push(fail(dir, why)),
