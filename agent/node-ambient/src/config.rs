@@ -240,8 +240,7 @@ impl Numbers {
     }
 
     /// The tables for replies, by [`crate::LocatedProxy::slot`].
-    #[must_use]
-    pub fn proxy_tables(&self) -> [u32; 2] {
+    pub(crate) fn proxy_tables(&self) -> [u32; 2] {
         [self.proxy_table, self.second_table]
     }
 

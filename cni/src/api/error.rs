@@ -106,8 +106,7 @@ reasons! {
 
 impl Error {
     /// True if a client existed and sent a request.
-    #[must_use]
-    pub fn has_asked(&self) -> bool {
+    pub(crate) fn has_asked(&self) -> bool {
         !self.object.is_empty()
     }
 }

@@ -180,8 +180,7 @@ impl Intent {
     }
 
     /// True if the address of an included network is a loopback address, in either family; that of `0.0.0.0/0` is not.
-    #[must_use]
-    pub fn includes_loopback(&self) -> bool {
+    pub(crate) fn includes_loopback(&self) -> bool {
         match &self.outbound_include {
             OutboundRanges::All => false,
             OutboundRanges::Ranges(r) => {

@@ -87,15 +87,13 @@ impl PodFacts {
     }
 
     /// True if a container or init container has this name.
-    #[must_use]
-    pub fn has_container(&self, name: &str) -> bool {
+    pub(crate) fn has_container(&self, name: &str) -> bool {
         self.containers.contains(name)
     }
 
     /// Returns the proxy's variable as a boolean: `None` if it is not set, else the value, or the text if it is not a
     /// boolean.
-    #[must_use]
-    pub fn proxy_switch(&self, name: &str) -> Option<Result<bool, &str>> {
+    pub(crate) fn proxy_switch(&self, name: &str) -> Option<Result<bool, &str>> {
         let value = self.proxy_env.get(name)?;
         Some(text::boolean(value).ok_or(value))
     }

@@ -58,8 +58,7 @@ impl CniArgs {
     }
 
     /// True if the runtime named a pod.
-    #[must_use]
-    pub fn is_kubernetes_pod(&self) -> bool {
+    pub(crate) fn is_kubernetes_pod(&self) -> bool {
         !self.pod_name.is_empty() && !self.pod_namespace.is_empty()
     }
 }

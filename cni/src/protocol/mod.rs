@@ -34,4 +34,5 @@ pub use netconf::NetConf;
 pub use panic::install_panic_hook;
 pub use result::{PrevResult, ResultAddress, convert, empty, print};
 pub use selector::{LabelSelector, Requirement, Selector};
-pub use version::{IMPLEMENTED, SUPPORTED, Version, is_supported, same_family};
+pub(crate) use version::same_family;
+pub use version::{IMPLEMENTED, SUPPORTED, Version, is_supported};

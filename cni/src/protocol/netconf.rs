@@ -55,8 +55,7 @@ impl NetConf {
     }
 
     /// Returns the path of a file in the run directory.
-    #[must_use]
-    pub fn run_file(&self, name: &str) -> PathBuf {
+    pub(crate) fn run_file(&self, name: &str) -> PathBuf {
         Path::new(&self.cni_agent_run_dir).join(name)
     }
 }

@@ -78,8 +78,7 @@ pub fn is_supported(version: &str) -> bool {
 
 /// True if results of both versions have the same form: 0.1-0.2, 0.3-0.4, 1.0-1.1. False if one of them is not
 /// supported.
-#[must_use]
-pub fn same_family(a: &str, b: &str) -> bool {
+pub(crate) fn same_family(a: &str, b: &str) -> bool {
     matches!((family(a), family(b)), (Some(x), Some(y)) if x == y)
 }
 

@@ -44,8 +44,7 @@ pub fn features(kernel: &RunningKernel) -> Vec<Finding> {
 }
 
 /// As [`features`], but only for features that `wanted` selects.
-#[must_use]
-pub fn features_of(kernel: &RunningKernel, wanted: impl Fn(&str) -> bool) -> Vec<Finding> {
+pub(crate) fn features_of(kernel: &RunningKernel, wanted: impl Fn(&str) -> bool) -> Vec<Finding> {
     let mut findings = Vec::new();
     for ipv6 in [false, true] {
         let mut socket: Option<Result<RawSocket, Answer>> = None;

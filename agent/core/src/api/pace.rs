@@ -18,7 +18,7 @@ pub struct Pace {
 
 impl Pace {
     /// The rate for watches, whose start needs a few requests, and for events.
-    pub fn steady(now: Instant) -> Self {
+    pub(crate) fn steady(now: Instant) -> Self {
         Self::new(20.0, 1.0, now)
     }
 
@@ -57,7 +57,7 @@ impl Pace {
     }
 
     /// Returns a request that was taken and is not sent.
-    pub fn give_back(&mut self) {
+    pub(crate) fn give_back(&mut self) {
         self.left = (self.left + 1.0).min(self.burst);
     }
 }

@@ -291,26 +291,22 @@ impl SetType {
     }
 
     /// Whether sets of the type are created with a family.
-    #[must_use]
-    pub fn has_family(&self) -> bool {
+    pub(crate) fn has_family(&self) -> bool {
         self.families().len() > 1
     }
 
     /// Whether an entry may be an exception to a larger network.
-    #[must_use]
-    pub fn has_nomatch(&self) -> bool {
+    pub(crate) fn has_nomatch(&self) -> bool {
         self.has(Net)
     }
 
     /// Whether the type is a hash, with the options that hashes share.
-    #[must_use]
-    pub fn is_hash(&self) -> bool {
+    pub(crate) fn is_hash(&self) -> bool {
         self.method() == Some(Hash)
     }
 
     /// Whether the type is a bitmap, with one bit for each key of a range.
-    #[must_use]
-    pub fn is_bitmap(&self) -> bool {
+    pub(crate) fn is_bitmap(&self) -> bool {
         self.method() == Some(Bitmap)
     }
 

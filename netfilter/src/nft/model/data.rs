@@ -82,8 +82,7 @@ impl Data {
     }
 
     /// The number in host order; `None` unless there are one to eight bytes.
-    #[must_use]
-    pub fn to_ne(&self) -> Option<u64> {
+    pub(crate) fn to_ne(&self) -> Option<u64> {
         if cfg!(target_endian = "big") {
             return self.to_be();
         }

@@ -67,8 +67,7 @@ pub fn features(kernel: &RunningKernel) -> Vec<Finding> {
 }
 
 /// As [`features`], but only for features that `wanted` selects.
-#[must_use]
-pub fn features_of(kernel: &RunningKernel, wanted: impl Fn(&str) -> bool) -> Vec<Finding> {
+pub(crate) fn features_of(kernel: &RunningKernel, wanted: impl Fn(&str) -> bool) -> Vec<Finding> {
     let mut lab: Option<Result<Lab, Answer>> = None;
     let mut one = |row: &Row<Trial>| {
         answer(AREA, BASE, row, kernel, |trial| {
