@@ -2,7 +2,8 @@
 
 /// Year, month (1 to 12) and day of the month (1 to 31) of a number of days since 1970-01-01 (Howard Hinnant,
 /// "chrono-compatible low-level date algorithms").
-pub(crate) fn civil(day: u64) -> (u64, u64, u64) {
+#[must_use]
+pub fn civil(day: u64) -> (u64, u64, u64) {
     let z = day + 719_468;
     let (era, doe) = (z / 146_097, z % 146_097);
     let yoe = (doe - doe / 1460 + doe / 36_524 - doe / 146_096) / 365;

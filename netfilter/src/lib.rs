@@ -109,7 +109,8 @@ macro_rules! open_enum {
 }
 
 mod address;
-mod calendar;
+#[doc(hidden)]
+pub mod calendar;
 pub mod conntrack;
 mod converge;
 mod diff;

@@ -4,6 +4,7 @@ use std::fmt::Write;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::level::Level;
+use weir_netfilter::calendar::civil;
 
 /// One message with its labels.
 #[derive(Debug, Clone, Copy)]
@@ -101,22 +102,6 @@ pub fn timestamp(time: SystemTime) -> String {
         second % 60,
         since.subsec_micros()
     )
-}
-
-/// Converts days since 1970-01-01 to year, month, day of the Gregorian calendar.
-///
-/// Years are counted from March, so that the leap day is the last of a year;
-/// 719 468 days lie between 0000-03-01 and 1970-01-01, 146 097 in 400 years.
-fn civil(days: u64) -> (u64, u64, u64) {
-    let days = days + 719_468;
-    let (era, day) = (days / 146_097, days % 146_097);
-    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    // Counted from March, every five months have 153 days.
-    let month = (5 * day + 2) / 153;
-    let day = day - (153 * month + 2) / 5 + 1;
-    let month = if month < 10 { month + 3 } else { month - 9 };
-    (era * 400 + year + u64::from(month <= 2), month, day)
 }
 
 #[cfg(test)]
