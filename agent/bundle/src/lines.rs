@@ -5,7 +5,7 @@
 
 use super::messages;
 use serde_json::{Map, Value};
-use weir_cni::log::quoted;
+use weir_cni::log::json_quoted;
 use weir_core::journal::watch::Kind;
 
 /// Keys of a line in order; `msg` is the last.
@@ -42,7 +42,7 @@ fn json(line: &str) -> Option<String> {
         return None;
     }
     let msg = messages::known(text("msg")?);
-    let pair = |key: &str, value: &str| format!("{}:{}", quoted(key), quoted(value));
+    let pair = |key: &str, value: &str| format!("{}:{}", json_quoted(key), json_quoted(value));
     let of_key = |key: &&str| {
         Some(pair(
             key,

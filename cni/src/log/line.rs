@@ -23,7 +23,7 @@ impl Line<'_> {
     /// Returns the encoded line with its newline.
     #[must_use]
     pub fn encode(&self) -> String {
-        let quote = quoted;
+        let quote = json_quoted;
         let mut out = format!(
             "{{\"level\":\"{}\",\"time\":\"{}\",\"msg\":{}",
             self.level.as_str(),
@@ -69,7 +69,7 @@ pub fn count(n: usize, thing: &str) -> String {
 
 /// Encodes a text as JSON and escapes every [deceptive](is_deceptive) character, so that it is visible in the raw line.
 #[must_use]
-pub fn quoted(text: &str) -> String {
+pub fn json_quoted(text: &str) -> String {
     // A string can always be encoded as JSON.
     let json = serde_json::to_string(text).unwrap_or_default();
     if !json.contains(is_deceptive) {
@@ -126,11 +126,11 @@ mod tests {
     #[test]
     fn what_deceives_is_escaped_and_read_back() {
         let invisible = "a\u{ad}b\u{200b}c\u{feff}d\u{e0041}e";
-        let json = quoted(invisible);
+        let json = json_quoted(invisible);
         assert_eq!(json, "\"a\\u00adb\\u200bc\\ufeffd\\udb40\\udc41e\"");
         assert_eq!(serde_json::from_str::<String>(&json).unwrap(), invisible);
         let text = "a\u{202e}b\u{2028}c\u{85}d\u{7f}e\u{2066}f\nü\u{1f600}";
-        let json = quoted(text);
+        let json = json_quoted(text);
         assert_eq!(
             json,
             "\"a\\u202eb\\u2028c\\u0085d\\u007fe\\u2066f\\nü\u{1f600}\""

@@ -12,7 +12,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
-use weir_cni::log::{Level, is_deceptive, quoted, timestamp};
+use weir_cni::log::{Level, is_deceptive, json_quoted, timestamp};
 
 /// Time that a line may delay its thread when a target begins to block. After that, no thread waits for the target.
 const PROMPT: Duration = Duration::from_millis(50);
@@ -94,7 +94,7 @@ impl Log {
         labels: &[(String, String)],
     ) -> String {
         let (level, scope) = (level.as_str(), scope.name());
-        let quote = quoted;
+        let quote = json_quoted;
         // Writing to a String does not fail.
         let mut out = String::new();
         if self.json {
