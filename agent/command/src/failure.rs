@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use weir_cni::log::is_deceptive;
+use weir_cni::log::{escaped, is_deceptive};
 
 /// Exit codes, the same for every command.
 pub mod code {
@@ -85,30 +85,17 @@ pub fn warn(text: impl fmt::Display) {
 /// Returns the text as one line without control sequences: it may contain names and comments that another program gave to
 /// rules. Line breaks become spaces, other [deceptive](is_deceptive) characters are escaped.
 pub fn one_line(text: &str) -> Cow<'_, str> {
-    escaped(text, is_deceptive, Some(' '))
+    match text.contains('\n') {
+        true => escaped(&text.replace('\n', " "), is_deceptive)
+            .into_owned()
+            .into(),
+        false => escaped(text, is_deceptive),
+    }
 }
 
 /// Escapes control characters, which may come from a file and which a terminal would interpret.
 fn plain(message: &str) -> Cow<'_, str> {
-    let is_obeyed = |c: char| c.is_control() && c != '\t';
-    escaped(message, is_obeyed, None)
-}
-
-/// Escapes these characters. Line breaks are kept, or replaced.
-fn escaped(text: &str, is_bad: fn(char) -> bool, line_break: Option<char>) -> Cow<'_, str> {
-    // Nearly every text: a report has hundreds of lines.
-    if text.bytes().all(|b| matches!(b, b' '..=b'~')) {
-        return Cow::Borrowed(text);
-    }
-    let mut shown = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '\n' => shown.push(line_break.unwrap_or(c)),
-            c if is_bad(c) => shown.extend(c.escape_default()),
-            c => shown.push(c),
-        }
-    }
-    shown.into()
+    escaped(message, |c| c.is_control() && !matches!(c, '\t' | '\n'))
 }
 
 #[cfg(test)]

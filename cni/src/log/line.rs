@@ -1,5 +1,6 @@
 //! One log line: a JSON object with a fixed order of keys.
 
+use std::borrow::Cow;
 use std::fmt::Write;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -47,6 +48,23 @@ pub fn is_deceptive(c: char) -> bool {
         return c.is_ascii_control();
     }
     c.is_control() || matches!(c, '\u{2028}' | '\u{2029}') || is_invisible(c)
+}
+
+/// Escapes these characters of foreign text, so that they are visible: `\n`, `\u{202e}`.
+#[must_use]
+pub fn escaped(text: &str, is_bad: impl Fn(char) -> bool) -> Cow<'_, str> {
+    // Nearly every text.
+    if !text.contains(&is_bad) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        match is_bad(c) {
+            true => shown.extend(c.escape_default()),
+            false => shown.push(c),
+        }
+    }
+    shown.into()
 }
 
 /// General category Cf, or `Default_Ignorable_Code_Point`, of Unicode 16: soft hyphens, joiners, directional marks,

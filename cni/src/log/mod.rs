@@ -15,6 +15,6 @@ mod rolling;
 
 pub use agent::SEND_LIMIT;
 pub use level::Level;
-pub use line::{Line, count, is_deceptive, json_quoted, timestamp};
+pub use line::{Line, count, escaped, is_deceptive, json_quoted, timestamp};
 pub use logger::Logger;
 pub use rolling::{KEEP_BACKUP, RollingFile, SIZE_LIMIT};

@@ -12,7 +12,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
-use weir_cni::log::{Level, is_deceptive, json_quoted, timestamp};
+use weir_cni::log::{Level, escaped, is_deceptive, json_quoted, timestamp};
 
 /// Time that a line may delay its thread when a target begins to block. After that, no thread waits for the target.
 const PROMPT: Duration = Duration::from_millis(50);
@@ -109,6 +109,8 @@ impl Log {
             }
             out.push('}');
         } else {
+            // So that text from outside cannot imitate a log line or control a terminal.
+            let printable = |text| escaped(text, is_deceptive);
             let _ = write!(out, "{time}\t{level}\t{scope}\t{}", printable(msg));
             for (key, value) in labels {
                 let _ = write!(out, "\t{}={}", printable(key), printable(value));
@@ -168,19 +170,6 @@ fn append(path: &str) -> io::Result<File> {
 
 fn locked<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Escapes text from outside so that it cannot imitate a log line or control a terminal.
-fn printable(text: &str) -> String {
-    let escape = |c: char| {
-        let shown: Box<dyn Iterator<Item = char>> = if is_deceptive(c) {
-            Box::new(c.escape_default())
-        } else {
-            Box::new(std::iter::once(c))
-        };
-        shown
-    };
-    text.chars().flat_map(escape).collect()
 }
 
 #[cfg(test)]
