@@ -26,6 +26,14 @@ pub(super) fn host(number: u8, family: AddressFamily, at: u8) -> IpAddr {
     }
 }
 
+/// An address that represents a service: in `10.96.0.0/16` and `fd00:10:96::/112`.
+pub(super) fn service(family: AddressFamily) -> IpAddr {
+    match family {
+        AddressFamily::V4 => Ipv4Addr::new(10, 96, 0, 10).into(),
+        AddressFamily::V6 => Ipv6Addr::new(0xfd00, 0x10, 0x96, 0, 0, 0, 0, 0x10).into(),
+    }
+}
+
 pub(super) fn on_link(number: u8, family: AddressFamily, at: u8) -> Result<IpNet> {
     let length = match family {
         AddressFamily::V4 => 24,

@@ -17,7 +17,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::atomic::{AtomicU16, Ordering};
 
-use super::addresses::{everything, host, network, on_link};
+use super::addresses::{everything, host, network, on_link, service};
 use super::ready;
 use ipnet::IpNet;
 use weir_netlink::Netns;
@@ -144,10 +144,7 @@ impl Lab {
     /// `fd00:10:96::/112`.
     #[must_use]
     pub fn service(&self, family: AddressFamily) -> IpAddr {
-        match family {
-            AddressFamily::V4 => Ipv4Addr::new(10, 96, 0, 10).into(),
-            AddressFamily::V6 => Ipv6Addr::new(0xfd00, 0x10, 0x96, 0, 0, 0, 0, 0x10).into(),
-        }
+        service(family)
     }
 
     /// An address of the server that represents the world outside: in

@@ -10,11 +10,11 @@
 //! ```
 //! As in [`crate::Lab`], nothing has a name, so nothing is left behind.
 
-use crate::addresses::{everything, host, on_link};
+use crate::addresses::{everything, host, on_link, service};
 use crate::ready;
 use ipnet::IpNet;
 use serde_json::json;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 use weir_netlink::route::{AddressFamily, Route, Routing};
 use weir_netlink::{Error, Netns, Result};
 use weir_node_ambient::Config;
@@ -156,14 +156,6 @@ impl Lab {
             "dns_capture": true,
         });
         Config::from_json(&text.to_string(), "the demonstration").map_err(|e| e.to_string())
-    }
-}
-
-/// An address outside that represents a service.
-pub(super) fn service(family: AddressFamily) -> IpAddr {
-    match family {
-        AddressFamily::V4 => Ipv4Addr::new(10, 96, 0, 10).into(),
-        AddressFamily::V6 => Ipv6Addr::new(0xfd00, 0x10, 0x96, 0, 0, 0, 0, 0x10).into(),
     }
 }
 

@@ -3,12 +3,12 @@
 mod lab;
 mod stage;
 
+use crate::addresses::service;
 use crate::flow::{Flow, Protocol, Receiver};
 use crate::interrupt;
 use crate::redirection::{step, text};
 use crate::run::Host;
 use crate::table::{Table, Tone};
-use lab::service;
 pub use lab::{Lab, Place};
 use serde_json::{Value, json};
 pub use stage::{Arrival, Stage};

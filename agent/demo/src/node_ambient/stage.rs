@@ -2,7 +2,8 @@
 //!
 //! The substitute of the proxy connects to the original destination with the client's address, as ztunnel does.
 
-use super::lab::{Lab, Place, service};
+use super::lab::{Lab, Place};
+use crate::addresses::service;
 use crate::flow::{Flow, Protocol, Receiver};
 use crate::socket::{self, Listening, Options, PATIENCE, or_nothing};
 use crate::stage::{
