@@ -11,7 +11,7 @@ use weir_bpf::{
 use weir_ebpf::{Bpffs, Pod};
 use weir_netlink::Netns;
 use weir_netlink::route::{Filter, FilterKind, Qdisc, Routing, TcHandle};
-use weir_testing::{BpfFs, lacks};
+use weir_testing::{BpfFs, lacks, mount_for_links};
 
 pub(crate) struct Scene {
     mounted: BpfFs,
@@ -23,18 +23,14 @@ pub(crate) struct Scene {
 impl Scene {
     /// A pod with `eth0`. Prints the reason and returns `None` if eBPF is not available.
     pub(crate) fn new() -> Option<Self> {
-        let scene = Self::on_any_kernel()?;
-        match attached(1, BPF_TCX_INGRESS) {
-            Err(e) if e.raw_os_error() == Some(22) => {
-                lacks::skip("attach tcx", "6.6", e);
-                None
-            }
-            _ => Some(scene),
-        }
+        Self::of(mount_for_links()?)
     }
 
     fn on_any_kernel() -> Option<Self> {
-        let mounted = BpfFs::mount()?;
+        Self::of(BpfFs::mount()?)
+    }
+
+    fn of(mounted: BpfFs) -> Option<Self> {
         let (netns, node) = (weir_testing::namespace()?, weir_testing::namespace()?);
         lo_up(&netns);
         let routing = Routing::open_in(&netns).unwrap();

@@ -6,27 +6,14 @@ use crate::ambient_proved::{PROOF, proved};
 use crate::repair::Sandbox;
 use std::path::PathBuf;
 use weir_ambient::{Config, PodOverrides, Redirect};
-use weir_bpf::{
-    Anchor, BPF_PROG_TYPE_SCHED_CLS, BPF_TCX_INGRESS, Link, Pinned, Program, attached, open_pin,
-};
+use weir_bpf::{Anchor, BPF_PROG_TYPE_SCHED_CLS, BPF_TCX_INGRESS, Link, Pinned, Program, open_pin};
 use weir_cni::compile::Engine;
 use weir_cni::redirection::{Desired, Sandbox as Redirected};
 use weir_ebpf::{Bpffs, Pod};
 use weir_netlink::Netns;
 use weir_netlink::route::Routing;
+pub(crate) use weir_testing::mount_for_links as mount;
 use weir_testing::{BpfFs, lacks};
-
-/// Mounts a bpf file system for the test. Returns `None` without the rights, or on a kernel without tcx.
-pub(crate) fn mount() -> Option<BpfFs> {
-    let mounted = BpfFs::mount()?;
-    match attached(1, BPF_TCX_INGRESS) {
-        Err(e) if e.raw_os_error() == Some(22) => {
-            lacks::skip("attach tcx", "6.6", e);
-            None
-        }
-        _ => Some(mounted),
-    }
-}
 
 /// A pod with a link to the host, and a bpf file system for its programs.
 fn linked(name: &str) -> Option<(BpfFs, Sandbox, Scene)> {

@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 use weir_netlink::Netns;
 use weir_netlink::route::{Link, LinkKind, Route, Routing};
 use weir_testing::BpfFs;
+pub(crate) use weir_testing::sysctl::set;
+use weir_testing::sysctl::sysctl;
 
 /// No machine has this address; only the path of packets to it matters.
 pub(crate) const ELSEWHERE: &str = "203.0.113.9:80";
@@ -159,16 +161,6 @@ fn at_node(host: &Netns) -> (usize, usize) {
             .count(),
         routes.iter().sum(),
     )
-}
-
-pub(crate) fn set(netns: &Netns, key: &str, value: &str) {
-    let write = || std::fs::write(format!("/proc/sys/net/{key}"), value).unwrap();
-    netns.run(write).unwrap();
-}
-
-fn sysctl(netns: &Netns, key: &str) -> String {
-    let read = || std::fs::read_to_string(format!("/proc/sys/net/{key}")).unwrap();
-    netns.run(read).unwrap().trim().to_owned()
 }
 
 pub(crate) const NODE: [(&str, &str); 2] =

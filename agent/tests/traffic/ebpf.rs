@@ -15,22 +15,11 @@ use weir_ebpf::show::Attached;
 use weir_ebpf::{Bpffs, Pod as EbpfPod};
 use weir_netlink::Netns;
 use weir_netlink::route::AddressFamily;
-use weir_testing::{BpfFs, lacks, sockets};
+pub(super) use weir_testing::mount_for_links as mount;
+use weir_testing::{BpfFs, sockets};
 
 use crate::ambient::{lab_with_probes, probe, wanted};
 use crate::support::{Pod, tcp};
-
-/// Mounts a bpf file system for the test. Prints the reason and returns `None` without the rights, or on a kernel without tcx.
-pub(super) fn mount() -> Option<BpfFs> {
-    let mounted = BpfFs::mount()?;
-    match attached(1, BPF_TCX_INGRESS) {
-        Err(e) if e.raw_os_error() == Some(22) => {
-            lacks::skip("attach tcx", "6.6", e);
-            None
-        }
-        _ => Some(mounted),
-    }
-}
 
 pub(super) fn bpffs(mounted: &BpfFs) -> Bpffs {
     Bpffs::at(mounted.path()).unwrap_or_else(|e| panic!("{e}"))

@@ -74,6 +74,19 @@ impl BpfFs {
     }
 }
 
+/// As [`BpfFs::mount`]; also `None`, with the reason printed, on a kernel without tcx links.
+#[must_use]
+pub fn mount_for_links() -> Option<BpfFs> {
+    let mounted = BpfFs::mount()?;
+    match weir_bpf::attached(1, weir_bpf::BPF_TCX_INGRESS) {
+        Err(e) if e.raw_os_error() == Some(22) => {
+            crate::lacks::skip("attach tcx", "6.6", e);
+            None
+        }
+        _ => Some(mounted),
+    }
+}
+
 impl Drop for BpfFs {
     fn drop(&mut self) {
         let _ = umount2(self.folder.path(), MntFlags::MNT_DETACH);

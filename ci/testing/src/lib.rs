@@ -5,6 +5,7 @@
 //! - [`tool`]: runs a tool of the system in a namespace
 //! - [`Ends`], [`Process`]: threads and processes that end with the test
 //! - [`sockets`]: sockets at addresses that were in use, and addresses without a listener
+//! - [`mod@sysctl`]: reads and writes sysctls of a namespace
 //! - [`effort`]: the number of random cases, and their seed
 //! - [`c`]: values of C expressions from the system's headers
 //! - [`TempDir`], [`BpfFs`], [`groups`]: directories, BPF file systems and control groups that are removed on drop
@@ -40,10 +41,11 @@ mod namespace;
 pub mod pods;
 pub mod rights;
 pub mod sockets;
+pub mod sysctl;
 pub mod tool;
 pub mod ztunnel;
 
-pub use bpffs::BpfFs;
+pub use bpffs::{BpfFs, mount_for_links};
 pub use dir::{TempDir, copy_program, write_script};
 pub use ends::{Ends, Process};
 pub use namespace::{granted, namespace};

@@ -11,6 +11,7 @@ use weir_ebpf::node::{Node, Proxy, Wanted};
 use weir_netlink::Netns;
 use weir_netlink::route::{Link, LinkKind, Route, Routing};
 use weir_testing::BpfFs;
+pub(crate) use weir_testing::sysctl::set;
 
 /// The deadline for results that are expected.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
@@ -35,11 +36,6 @@ pub(crate) fn address(number: u8) -> IpAddr {
 
 pub(crate) fn device(number: u8) -> String {
     format!("v{number}")
-}
-
-pub(crate) fn set(netns: &Netns, key: &str, value: &str) {
-    let write = || std::fs::write(format!("/proc/sys/net/{key}"), value).unwrap();
-    netns.run(write).unwrap();
 }
 
 impl Scene {

@@ -10,6 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use weir_netlink::Netns;
 use weir_netlink::route::{Link, LinkKind, Netkit, RT_TABLE_LOCAL, Route, Routing};
+pub(crate) use weir_testing::sysctl::{set, sysctl};
 
 /// The deadline for results that are expected: a SYN is retransmitted after 1 s, and again after 3 s.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
@@ -39,16 +40,6 @@ pub(crate) fn address(number: u8, v6: bool, last: u8) -> IpAddr {
 
 pub(crate) fn inside(number: u8, v6: bool) -> IpAddr {
     address(number, v6, 10)
-}
-
-pub(crate) fn sysctl(netns: &Netns, key: &str) -> String {
-    let read = || std::fs::read_to_string(format!("/proc/sys/net/{key}")).unwrap();
-    netns.run(read).unwrap().trim().to_owned()
-}
-
-pub(crate) fn set(netns: &Netns, key: &str, value: &str) {
-    let write = || std::fs::write(format!("/proc/sys/net/{key}"), value).unwrap();
-    netns.run(write).unwrap();
 }
 
 /// Runs a tool of this machine in the namespace of this thread. Prints the reason and returns `None` without the tool.
