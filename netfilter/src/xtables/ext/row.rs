@@ -31,6 +31,8 @@ pub(crate) struct Row {
     pub(crate) unused: &'static [Range<usize>],
     /// The bytes of a number whose text is rounded, or of a list whose order is not printed: decoding keeps them as they were read.
     pub(crate) rounded: Range<usize>,
+    /// Bytes of which only the first ones have a meaning, and the offset of the byte with their number.
+    pub(crate) counted: Option<(Range<usize>, usize)>,
     /// At least one of these options must be given.
     pub(crate) one_of: &'static [&'static str],
     /// At most one of these options may be given.
@@ -68,6 +70,7 @@ impl Row {
         initial: &[],
         unused: &[],
         rounded: 0..0,
+        counted: None,
         one_of: &[],
         exclude: &[],
         protocol: None,
@@ -157,6 +160,12 @@ impl Row {
     fn normalize(&self, b: &mut Blob, family: XtFamily) {
         if let Options::Fields(fields) = self.options {
             fields.iter().for_each(|f| f.normalize(b, family));
+        }
+        if let Some((range, count)) = &self.counted {
+            let rest = range
+                .clone()
+                .skip(b.bytes(*count, 1).first().copied().unwrap_or(0).into());
+            rest.for_each(|at| b.set(at, &[0]));
         }
     }
 

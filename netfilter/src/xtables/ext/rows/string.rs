@@ -80,8 +80,9 @@ const HEX_STRING: Code = Code {
 const TEXTS: &[&str] = &["--string", "--hex-string"];
 
 rows! {
+    // iptables 1.8.1 to 1.8.8 copies 128 bytes, also those after a shorter pattern.
     MATCH "string" { revision: 1, size: 160, initial: &[(2, &[0xff; 2])], one_of: TEXTS,
-        exclude: TEXTS } [
+        exclude: TEXTS, counted: Some((PATTERN..LEN, LEN)) } [
         field(&["--string"], Value::Code(&STRING), 0).not(FLAGS, 1, 1),
         field(&["--hex-string"], Value::Code(&HEX_STRING), 0).not(FLAGS, 1, 1),
         field(&["--algo"], Value::Text(16, Quote::Never), 4).need(),

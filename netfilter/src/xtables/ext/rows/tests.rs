@@ -190,6 +190,36 @@ fn an_older_secmark_is_the_same_value() {
     assert_eq!(target_of(Ip, &unknown), Target::Extension(value));
 }
 
+/// iptables 1.8.1 to 1.8.8 writes 128 bytes: after the pattern come its other arguments and its environment.
+#[test]
+fn bytes_after_a_pattern_are_no_part_of_it() {
+    let sets = Interned::default();
+    let cx = Context {
+        family: Ip,
+        sets: &sets,
+        revisions: &All,
+    };
+    let text = "-m string --string \"abc\" --algo bm";
+    let value = extension(Ip, text);
+    let with = |at, bytes: &[u8]| {
+        let mut data = Blob(value.wire(&cx).unwrap().data);
+        data.set(at, bytes);
+        let unknown = Unknown {
+            name: "string".to_owned(),
+            revision: 1,
+            data: data.0,
+        };
+        match_of(Ip, &unknown)
+    };
+    let read = with(23, &[b"\0--algo\0bm\0A=", [b'x'; 112].as_slice()].concat());
+    assert_eq!(read, Match::Extension(value.clone()));
+    assert_eq!(read.to_string(), format!(" {text}"));
+    assert_ne!(with(22, b"d"), Match::Extension(value.clone()));
+    // The number of bytes, and what follows it.
+    assert!(matches!(with(148, &[129]), Match::Unknown(_)));
+    assert!(matches!(with(152, &[1]), Match::Unknown(_)));
+}
+
 /// The period that another writer chose is kept, although its text is rounded.
 #[test]
 fn a_rounded_rate_is_kept() {
