@@ -1,6 +1,7 @@
 //! `-m string` (`struct xt_string_info`, revision 1): a pattern of up to 128 bytes anywhere in the packet.
 
 use super::prelude::*;
+use weir_netlink::attr::bytes_of;
 
 const PATTERN: usize = 20;
 const MAX: usize = 128;
@@ -36,7 +37,8 @@ const STRING: Code = Code {
     read: |o, b, _, _| put(o, b, o.word(0).as_bytes()),
 };
 
-/// Text with bytes in hexadecimal between bars; a backslash precedes a literal bar.
+/// Text with bytes in hexadecimal between bars; a backslash precedes a literal bar. As in iptables, the character after such a block is
+/// literal, also if it is a bar or a backslash.
 const HEX_STRING: Code = Code {
     words: 1,
     quote: Quote::Always,
@@ -50,28 +52,30 @@ const HEX_STRING: Code = Code {
             o.wrong("is no text with pairs of hexadecimal digits between bars, |0d 0a|; give those")
         };
         let mut bytes = Vec::new();
-        let (mut is_hex, mut high) = (false, None);
-        let mut rest = o.word(0).bytes();
+        let digit = |byte: Option<u8>| {
+            let digit = byte.and_then(|byte| char::from(byte).to_digit(16));
+            digit.and_then(|d| u8::try_from(d).ok()).ok_or_else(wrong)
+        };
+        let text = bytes_of(o.word(0));
+        let mut rest = text.iter().copied();
         while let Some(byte) = rest.next() {
-            match (is_hex, byte) {
-                (_, b'|') if high.is_none() => is_hex = !is_hex,
-                (false, b'\\') => bytes.push(rest.next().ok_or_else(wrong)?),
-                (false, _) => bytes.push(byte),
-                (true, b' ') if high.is_none() => {}
-                (true, _) => {
-                    let digit = char::from(byte)
-                        .to_digit(16)
-                        .and_then(|d| u8::try_from(d).ok());
-                    let digit = digit.ok_or_else(wrong)?;
-                    match high.take() {
-                        Some(first) => bytes.push(first << 4 | digit),
-                        None => high = Some(digit),
+            match byte {
+                b'\\' => bytes.push(rest.next().ok_or_else(wrong)?),
+                // A last bar begins no block.
+                b'|' if rest.len() == 0 => {}
+                b'|' => {
+                    let before = bytes.len();
+                    loop {
+                        match rest.next() {
+                            Some(b' ') => {}
+                            Some(b'|') if bytes.len() > before => break,
+                            high => bytes.push(digit(high)? << 4 | digit(rest.next())?),
+                        }
                     }
+                    bytes.extend(rest.next());
                 }
+                _ => bytes.push(byte),
             }
-        }
-        if is_hex || high.is_some() {
-            return Err(wrong());
         }
         put(o, b, &bytes)
     },
