@@ -6,6 +6,7 @@ use crate::protocols;
 use ipnet::IpNet;
 use std::fmt;
 use std::net::IpAddr;
+use weir_netlink::attr::{bytes_of, text_of};
 
 /// The name in `-i` and `-o`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -42,24 +43,29 @@ pub(super) type Field = [u8; IFNAMSIZ];
 /// The two fields of an interface in the kernel's structures, as `xtables_parse_interface` fills them: the `+`
 /// remains in the name and the mask ends before it.
 pub(super) fn interface_wire(interface: Option<&Interface>) -> Result<(Field, Field), String> {
-    let (text, counted) = match interface {
-        None => return Ok(Default::default()),
-        Some(Interface::Name(name)) if name.is_empty() => {
+    let Some(interface) = interface else {
+        return Ok(Default::default());
+    };
+    let text = interface.to_string();
+    let bytes = bytes_of(&text);
+    let counted = match interface {
+        Interface::Name(name) if name.is_empty() => {
             return Err("an interface has a name of 1 to 15 bytes; give one".into());
         }
         // The terminating NUL is significant: `eth1` is not a prefix of `eth10`.
-        Some(Interface::Name(name)) => (name.clone(), name.len() + 1),
-        Some(Interface::Prefix(prefix)) => (format!("{prefix}+"), prefix.len()),
+        Interface::Name(_) => bytes.len() + 1,
+        // The `+` is not.
+        Interface::Prefix(_) => bytes.len() - 1,
     };
-    if text.len() >= IFNAMSIZ || text.contains('\0') {
+    if bytes.len() >= IFNAMSIZ || text.contains('\0') {
         return Err(format!(
             "the interface name `{text}` is longer than 15 bytes; shorten it"
         ));
     }
     let (mut name, mut mask) = (Field::default(), Field::default());
     name.iter_mut()
-        .zip(text.bytes())
-        .for_each(|(to, from)| *to = from);
+        .zip(bytes.iter())
+        .for_each(|(to, from)| *to = *from);
     mask.iter_mut().take(counted).for_each(|to| *to = 0xff);
     Ok((name, mask))
 }
@@ -77,12 +83,10 @@ pub(super) fn interface_of(name: &[u8], mask: &[u8]) -> Option<Option<Interface>
     let text = name.get(..counted)?;
     match text.iter().position(|b| *b == 0) {
         Some(end) => {
-            let name = String::from_utf8(text.get(..end)?.to_vec()).ok()?;
+            let name = text_of(text.get(..end)?);
             (!name.is_empty()).then_some(Some(Interface::Name(name)))
         }
-        None => Some(Some(Interface::Prefix(
-            String::from_utf8(text.to_vec()).ok()?,
-        ))),
+        None => Some(Some(Interface::Prefix(text_of(text)))),
     }
 }
 

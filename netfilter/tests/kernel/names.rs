@@ -112,6 +112,67 @@ fn legacy_chains_of_any_name_hide_nothing() {
     assert!(nat.chain(&text_of(b"\xff\xfe")).is_some());
 }
 
+/// Text of any encoding in rules is stored and listed with its bytes.
+#[test]
+fn legacy_rules_of_any_bytes_are_kept() {
+    use std::io::Write as _;
+    use std::process::Stdio;
+    use weir_netfilter::xtables::{Script, XtEngine, XtFamily};
+    use weir_netlink::attr::bytes_of;
+    let namespace = crate::xtables::namespace;
+    let (Some(theirs), Some(ours), Some(again)) = (namespace(), namespace(), namespace()) else {
+        return;
+    };
+    let run = |ns: &Netns, command: &[&str], input: &[u8]| {
+        let mut tool = weir_testing::tool::inside(ns);
+        let mut tool = tool
+            .args(command)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        tool.stdin.take().unwrap().write_all(input).unwrap();
+        let done = tool.wait_with_output().unwrap();
+        assert!(done.status.success(), "{command:?}");
+        let lines = text_of(&done.stdout);
+        let lines = lines.lines().filter(|l| l.starts_with("-A"));
+        lines.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let saved = |ns: &Netns| run(ns, &["iptables-legacy-save"], b"");
+    let rules = [
+        b"-A FORWARD -i caf\xe9 -o \xe9+ -j ACCEPT".as_slice(),
+        b"-A FORWARD -i \xe9\xe9\xe9\xe9\xe9\xe9\xe9\xe9\xe9\xe9\xe9\xe9\xe9\xe9\xe9",
+        b"-A FORWARD -m physdev --physdev-in \xe9+",
+        b"-A FORWARD -m string --string \"caf\xe9\" --algo bm",
+        b"-A FORWARD -m string --hex-string \"|00|\xe9\" --algo bm",
+        b"-A FORWARD -m comment --comment \"caf\xe9 \xc3\xa9\"",
+    ];
+    let text = [
+        b"*filter".as_slice(),
+        rules.join(b"\n".as_slice()).as_slice(),
+        b"COMMIT\n",
+    ]
+    .join(b"\n".as_slice());
+    let restore = |ns: &Netns, text: &str| {
+        let script = Script::parse(XtFamily::Ip, text).unwrap();
+        ns.run(|| XtEngine::open().unwrap().restore(&script, false))
+            .unwrap()
+            .unwrap();
+    };
+    let listed = |ns: &Netns| {
+        ns.run(|| XtEngine::open().unwrap().ruleset().unwrap())
+            .unwrap()
+    };
+    run(&theirs, &["iptables-legacy-restore", "-w", "60"], &text);
+    restore(&ours, &text_of(&text));
+    assert_eq!(saved(&ours), saved(&theirs));
+    let listing = listed(&theirs).to_string();
+    assert!(!listing.contains("[header") && bytes_of(&listing).windows(4).any(|w| w == b"caf\xe9"));
+    assert_eq!(listed(&ours).to_string(), listing);
+    restore(&again, &listing);
+    assert_eq!(saved(&again), saved(&theirs));
+}
+
 /// A race, or a deleted device, is not reported as a missing feature of the kernel.
 #[test]
 fn a_chain_without_its_table_is_no_lack_of_the_kernel() {

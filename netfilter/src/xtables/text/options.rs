@@ -7,6 +7,7 @@ use ipnet::IpNet;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
+use weir_netlink::attr::bytes_of;
 
 /// An error in a line, and its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -248,7 +249,7 @@ impl Opt {
 
     pub(crate) fn interface(&self, n: usize) -> Result<Interface, Complaint> {
         let word = self.word(n);
-        let fits = !word.is_empty() && word.len() < 16 && !word.contains(' ');
+        let fits = !word.is_empty() && bytes_of(word).len() < 16 && !word.contains(' ');
         fits.then(|| Interface::from(word))
             .ok_or_else(|| self.wrong("is no interface; give a name of 1 to 15 bytes"))
     }

@@ -311,6 +311,28 @@ fn a_short_text_does_not_take_much_memory() {
     }
 }
 
+/// Bytes that are not UTF-8 are characters of three bytes in the text, and count as one.
+#[test]
+fn the_length_of_a_word_is_that_of_its_bytes() {
+    let bytes = |n| weir_netlink::attr::text_of(&vec![0xe9; n]);
+    for (line, most) in [
+        ("-A C -m comment --comment ?", 255),
+        ("-A C -m set --match-set ? src", 31),
+        ("-A C -i ?", 15),
+        ("-A C -p tcp -m osf --genre ?", 31),
+        ("-A C -m physdev --physdev-in ?", 15),
+        ("-A C -m string --algo bm --string ?", 128),
+    ] {
+        let with = |n| {
+            let line = line.replace('?', &bytes(n));
+            let script = Script::parse(XtFamily::Ip, &format!("*filter\n:C -\n{line}\nCOMMIT\n"));
+            script.map(|s| crate::xtables::plan_restore(&s, &Default::default(), false).unwrap())
+        };
+        with(most).unwrap_or_else(|e| panic!("{line}: {e}"));
+        assert!(with(most + 1).is_err(), "{line}");
+    }
+}
+
 #[test]
 fn a_zero_byte_has_its_place() {
     for line in ["-A INPUT -m comment --comment \"ä\0\"", "\0-F", ":ä\0 -"] {

@@ -1,6 +1,7 @@
 //! `-m comment`: `struct xt_comment_info` (`linux/netfilter/xt_comment.h`), 256 bytes.
 
 use super::super::prelude::*;
+use weir_netlink::attr::bytes_of;
 
 /// A comment of at most 255 bytes. It matches every packet.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -35,7 +36,7 @@ impl fmt::Display for Comment {
 
 fn parse(given: &mut Given) -> Result<Comment, Complaint> {
     let o = given.need(&["--comment"])?;
-    if o.plain()?.word(0).len() >= XT_MAX_COMMENT_LEN {
+    if bytes_of(o.plain()?.word(0)).len() >= XT_MAX_COMMENT_LEN {
         return Err(o.wrong("is longer than 255 bytes; shorten it"));
     }
     Ok(Comment(o.word(0).to_owned()))

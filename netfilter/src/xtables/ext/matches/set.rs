@@ -4,6 +4,7 @@
 //! [`Sets`](crate::xtables::Sets) converts between index and name.
 
 use super::super::prelude::*;
+use weir_netlink::attr::bytes_of;
 
 /// Whether the packet is in a set.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -261,7 +262,7 @@ impl fmt::Display for SetMatch {
 /// `NAME DIR[,DIR...]`
 pub(crate) fn parse_set(o: &Opt) -> Result<SetRef, Complaint> {
     let name = o.word(0);
-    if name.is_empty() || name.len() >= IPSET_MAXNAMELEN {
+    if name.is_empty() || bytes_of(name).len() >= IPSET_MAXNAMELEN {
         return Err(o.wrong("is no name of a set; give 1 to 31 bytes"));
     }
     let source: Result<Vec<bool>, Complaint> = o

@@ -1,6 +1,7 @@
 //! Matches on the packet, its socket, its connection and its interfaces.
 
 use super::prelude::*;
+use weir_netlink::attr::bytes_of;
 
 /// `--cluster-local-node N` sets bit N-1 of the mask.
 const LOCAL_NODE: Code = Code {
@@ -31,11 +32,11 @@ const LABEL: Code = Code {
 const GENRE: Code = Code {
     show: |b, _, _| Some(vec![b.text(0, 32)?]),
     read: |o, b, _, _| {
-        let name = o.word(0);
+        let name = bytes_of(o.word(0));
         if name.is_empty() || name.len() > 31 {
             return Err(o.wrong("is no genre; give a name of 1 to 31 bytes"));
         }
-        b.set(0, name.as_bytes());
+        b.set(0, &name);
         b.put(32, 4, u64::try_from(name.len()).unwrap_or(0));
         Ok(())
     },

@@ -34,7 +34,7 @@ const STRING: Code = Code {
         let text = Some(pattern(b)).filter(|p| is_text(p))?;
         Some(vec![String::from_utf8(text.to_vec()).ok()?])
     },
-    read: |o, b, _, _| put(o, b, o.word(0).as_bytes()),
+    read: |o, b, _, _| put(o, b, &bytes_of(o.word(0))),
 };
 
 /// Text with bytes in hexadecimal between bars; a backslash precedes a literal bar. As in iptables, the character after such a block is
