@@ -11,7 +11,7 @@ pub struct SetTarget {
     pub add: Option<SetRef>,
     /// `--exist`: an existing element gets the new timeout.
     pub exist: bool,
-    /// `--timeout`, in seconds; `None` for the set's default.
+    /// `--timeout`, in seconds; `None` for the set's default. When a packet adds an element, the kernel reduces it to 2,147,483.
     pub timeout: Option<u32>,
     /// `--del-set`
     pub del: Option<SetRef>,
@@ -27,9 +27,6 @@ const MAP: &[(&str, u32)] = &[
     ("--map-queue", IPSET_FLAG_MAP_SKBQUEUE),
 ];
 
-/// `linux/netfilter/ipset/ip_set.h`: the kernel silently reduces a longer timeout to this.
-const IPSET_MAX_TIMEOUT: u32 = 2_147_483;
-
 #[rustfmt::skip]
 pub(crate) const KIND: Kind<SetTarget> = Kind {
     name: "SET",
@@ -44,8 +41,8 @@ pub(crate) const KIND: Kind<SetTarget> = Kind {
 };
 
 fn encode(v: &SetTarget, form: Form, cx: &Context<'_>) -> Encoded {
-    if v.timeout.is_some_and(|t| t > IPSET_MAX_TIMEOUT) {
-        return Err("the timeout of an entry is at most 2147483 seconds; lower --timeout".into());
+    if v.timeout == Some(NO_TIMEOUT) {
+        return Err("a timeout is at most 4294967294 seconds; lower --timeout".into());
     }
     if form.revision < 3 && v.map.is_some() || form.revision < 2 && (v.exist || v.timeout.is_some())
     {
@@ -57,7 +54,7 @@ fn encode(v: &SetTarget, form: Form, cx: &Context<'_>) -> Encoded {
     };
     let (add_set, del_set, map_set) = (info(&v.add)?, info(&v.del)?, info(&v.map)?);
     let flags = v.map_flags | if v.exist { IPSET_FLAG_EXIST } else { 0 };
-    let timeout = v.timeout.unwrap_or(u32::MAX);
+    let timeout = v.timeout.unwrap_or(NO_TIMEOUT);
     Ok(Some(match form.revision {
         1 => written(&XtSetInfoTargetV1 { add_set, del_set }),
         2 => written(&XtSetInfoTargetV2 {
@@ -79,7 +76,7 @@ fn encode(v: &SetTarget, form: Form, cx: &Context<'_>) -> Encoded {
 fn decode(form: Form, b: &[u8], cx: &Context<'_>) -> Option<SetTarget> {
     let w: XtSetInfoTargetV1 = read(b)?;
     let (map_set, flags, timeout) = match form.revision {
-        1 => (NO_SET, 0, u32::MAX),
+        1 => (NO_SET, 0, NO_TIMEOUT),
         2 => read(b).map(|w: XtSetInfoTargetV2| (NO_SET, w.flags, w.timeout))?,
         _ => read(b).map(|w: XtSetInfoTargetV3| (w.map_set, w.flags, w.timeout))?,
     };
@@ -93,9 +90,12 @@ fn decode(form: Form, b: &[u8], cx: &Context<'_>) -> Option<SetTarget> {
         map: set(map_set)?,
         exist: flags & IPSET_FLAG_EXIST != 0,
         map_flags: flags & !IPSET_FLAG_EXIST,
-        timeout: Some(timeout).filter(|t| *t != u32::MAX),
+        timeout: Some(timeout).filter(|t| *t != NO_TIMEOUT),
     })
 }
+
+/// The encoding of a timeout that is not given.
+const NO_TIMEOUT: u32 = u32::MAX;
 
 /// The encoding of a set that is not given.
 const NO_SET: XtSetInfo = XtSetInfo {
