@@ -9,7 +9,7 @@
 mod prelude {
     pub(super) use super::structs::*;
     pub(super) use super::{
-        Bits, Context, Encoded, Form, Kind, Masked, Quoted, comma_separated, forms,
+        Bits, Context, Encoded, Form, Kind, Masked, Quoted, begins, comma_separated, forms,
     };
     pub(super) use crate::address::Address;
     pub(super) use crate::xtables::raw::*;
@@ -396,6 +396,13 @@ impl Bits {
                 .ok_or_else(|| o.wrong(&format!("{what}; give {}", self.0.join(", "))))
         })
     }
+}
+
+/// Whether the word is the name or its beginning, in any case. Some options of iptables accept it (`strncasecmp(3)`), of which the first
+/// such name counts.
+pub(super) fn begins(name: &str, word: &str) -> bool {
+    let start = name.get(..word.len()).filter(|start| !start.is_empty());
+    start.is_some_and(|start| start.eq_ignore_ascii_case(word))
 }
 
 /// Text as libxtables quotes it: letters, digits, `_` and `-` remain unquoted; everything else is in double quotes,

@@ -1,5 +1,6 @@
 //! The notations of option values.
 
+use super::begins;
 use super::blob::Blob;
 use super::field::Quote;
 use crate::address::Address;
@@ -295,11 +296,17 @@ fn ends_of(o: &Opt, word: &str, width: usize) -> Result<(u64, u64), Complaint> {
     })
 }
 
+/// The options that accept the beginning of a name.
+const BEGUN: &[&str] = &["--reject-with", "--src-type", "--dst-type"];
+
 /// Looks up the number of a name; the error lists the names.
 pub(crate) fn named(o: &Opt, word: &str, names: &[(&str, u64)]) -> Result<u64, Complaint> {
     let found = names
         .iter()
-        .find(|(name, _)| name.eq_ignore_ascii_case(word));
+        .find(|(name, _)| match BEGUN.contains(&o.name()) {
+            true => begins(name, word),
+            false => name.eq_ignore_ascii_case(word),
+        });
     found.map(|(_, n)| *n).ok_or_else(|| {
         let known: Vec<&str> = names.iter().map(|(name, _)| *name).collect();
         o.wrong(&format!("has an unknown name; give {}", known.join(", ")))

@@ -331,6 +331,7 @@ impl<'a> Reader<'a> {
             Protocol::UDP => "udp",
             Protocol::ICMP => "icmp",
             Protocol::ICMPV6 => "icmp6",
+            Protocol(135) => "mh",
             Protocol(n) => protocols::name(n)?,
         };
         Loadable::find(Part::Match, name, self.family)

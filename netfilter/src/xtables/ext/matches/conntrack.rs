@@ -230,9 +230,7 @@ impl fmt::Display for Conntrack {
 fn states(o: &Opt, nat: bool) -> Result<Vec<ConntrackState>, Complaint> {
     let known = STATES.iter().filter(|(_, _, bit)| nat || *bit & 0xc0 == 0);
     let bits = o.word(0).split(',').try_fold(0, |all, word| {
-        let found = known
-            .clone()
-            .find(|(_, name, _)| name.eq_ignore_ascii_case(word));
+        let found = known.clone().find(|(_, name, _)| begins(name, word));
         found.map(|(_, _, bit)| all | bit).ok_or_else(|| {
             let names: Vec<&str> = known.clone().map(|(_, name, _)| *name).collect();
             o.wrong(&format!("is no state; give {}", names.join(", ")))
@@ -259,8 +257,12 @@ fn parse(given: &mut Given) -> Result<Conntrack, Complaint> {
         *port = given.take(&[option]).map(ends).transpose()?;
     }
     if let Some(o) = given.take(&["--ctstatus"]) {
-        let none = |word: &str| word.eq_ignore_ascii_case("NONE").then_some(0);
-        let bits = STATUS.read(&o, 0, "is no status, and not NONE", none)?;
+        let begun = |word: &str| {
+            let bit = STATUS.0.iter().position(|name| begins(name, word));
+            let none = begins("NONE", word).then_some(0);
+            bit.map(|bit| 1 << bit).or(none)
+        };
+        let bits = STATUS.read(&o, 0, "is no status, and not NONE", begun)?;
         v.status = Some((o.not, u16::try_from(bits).unwrap_or(0)));
     }
     if let Some(o) = given.take(&["--ctexpire"]) {

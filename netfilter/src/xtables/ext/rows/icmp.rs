@@ -1,5 +1,6 @@
 //! `-m icmp` (`struct ipt_icmp`) and `-m icmp6` (`struct ip6t_icmp`): type, and first and last code.
 
+use super::super::begins;
 use super::super::row::Extension;
 use super::prelude::*;
 use crate::icmp::{ICMP, ICMPV6, Name};
@@ -26,11 +27,7 @@ fn read(o: &Opt, b: &mut Blob, _: usize, family: XtFamily) -> Result<(), Complai
 fn type_and_code(o: &Opt, names: &[Name]) -> Result<(u8, Option<u8>), Complaint> {
     let word = o.word(0);
     // As in iptables, case is ignored and an unambiguous prefix is accepted.
-    let begins = |name: &str| {
-        let start = name.get(..word.len());
-        start.is_some_and(|start| start.eq_ignore_ascii_case(word))
-    };
-    let mut found = names.iter().filter(|(name, ..)| begins(name));
+    let mut found = names.iter().filter(|(name, ..)| begins(name, word));
     match (found.next(), found.next()) {
         (Some((_, kind, code)), None) => return Ok((*kind, *code)),
         (Some((first, ..)), Some((second, ..))) => {
