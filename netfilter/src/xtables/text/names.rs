@@ -137,7 +137,6 @@ pub(super) fn short(name: &str) -> &str {
 /// The family to which a word (`-4`, `--ipv6`) restricts its line, in a text for both iptables and ip6tables.
 pub(super) fn family(word: &Word) -> Option<XtFamily> {
     match short(&word.text) {
-        _ if word.quoted => None,
         "-4" => Some(XtFamily::Ip),
         "-6" => Some(XtFamily::Ip6),
         _ => None,

@@ -175,17 +175,17 @@ impl Script {
 
 /// `NAME POLICY [P:B]`
 fn declare(rest: &str, family: XtFamily) -> Result<Command, Complaint> {
-    let words = words(rest)?;
+    // The colon occupies a column.
+    let shifted = |c: Complaint| Complaint {
+        column: c.column + 1,
+        ..c
+    };
+    let words = words(rest).map_err(shifted)?;
     let (Some(name), Some(policy)) = (words.first(), words.get(1)) else {
         return Err(complain(
             2,
             "give :CHAIN POLICY, with - for the policy of a user chain",
         ));
-    };
-    // The colon occupies a column.
-    let shifted = |c: Complaint| Complaint {
-        column: c.column + 1,
-        ..c
     };
     let policy = match policy.text.as_str() {
         "-" => None,

@@ -70,14 +70,14 @@ pub(super) fn rules(
 impl<'a> Reader<'a> {
     fn option(&mut self, word: &'a Word) -> Result<(), Complaint> {
         let (not, word) = match word.text.as_str() {
-            "!" if !word.quoted => match self.words.next() {
+            "!" => match self.words.next() {
                 Some(next) => (Not(true), next),
                 None => return Err(complain(word.column, "! stands before an option; add one")),
             },
             _ => (Not(false), word),
         };
         let column = word.column;
-        if word.quoted || !word.text.starts_with('-') {
+        if !word.text.starts_with('-') {
             let word = shorten(&word.text);
             let message = format!("`{word}` is no option; options begin with - or --");
             return Err(complain(column, message));
@@ -305,6 +305,9 @@ impl<'a> Reader<'a> {
                     shorten(name),
                     known(Part::Target, self.family)
                 ),
+                _ if !option.starts_with("--") && option.len() > 2 => {
+                    format!("{option} is no option; write an option and its argument as two words")
+                }
                 _ => format!(
                     "{option} is no option of the matches and the target before it; name its match with -m first"
                 ),

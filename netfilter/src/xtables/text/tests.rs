@@ -96,6 +96,12 @@ fn each_command_is_read() {
             "-A C -m conntrack --ctstate=NEW --fragm",
             "-A C -f -m conntrack --ctstate NEW",
         ),
+        // A closing quote ends a word, and a quoted option is one.
+        (
+            "-A C -m comment --comment \"a\"-j D",
+            "-A C -m comment --comment a -j D",
+        ),
+        ("-A C \"!\" -p tcp \"-j\" D", "-A C ! -p tcp -j D"),
         // `--so` is `--source` of iptables itself, not `--source-port`: the match is not loaded yet.
         ("-A C -p tcp --so 1.1.1.1", "-A C -s 1.1.1.1/32 -p tcp"),
         (
@@ -150,6 +156,7 @@ fn an_error_names_its_place() {
             "services are not looked up",
         ),
         ("-A INPUT --dport 80", 10, "name its match"),
+        ("-A INPUT -ptcp", 10, "as two words"),
         ("-A INPUT -p tcp -p udp", 17, "twice"),
         (
             "-A INPUT -p tcp ! -o lo",
@@ -170,6 +177,7 @@ fn an_error_names_its_place() {
         ("tcp -A", 7, "chain"),
         ("-A INPUT !", 10, "before an option"),
         (":INPUT MAYBE", 8, "ACCEPT or DROP"),
+        (":C - \"x", 6, "not closed"),
         (":ACCEPT - [0:0]", 2, "name of a target"),
         (":QUEUE -", 2, "name of a target"),
         (":LOG -", 2, "name of a target"),
@@ -211,6 +219,16 @@ fn an_error_names_its_place() {
     }
     let e = Script::parse(XtFamily::Ip, "*filter\n").unwrap_err();
     assert_eq!((e.line, e.column), (2, 1));
+}
+
+#[test]
+fn a_line_has_at_most_so_many_words() {
+    let with = |n: usize| {
+        let line = format!("-A C {}", "-v ".repeat(n - 2));
+        Script::parse(XtFamily::Ip, &format!("*filter\n{line}\nCOMMIT\n"))
+    };
+    with(65_535).unwrap();
+    assert!(with(65_536).is_err());
 }
 
 /// A message shows only the beginning of a long line. The parser stops before a rule exceeds what any kernel accepts.
