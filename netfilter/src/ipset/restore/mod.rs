@@ -184,18 +184,34 @@ impl Checked<'_> {
     }
 }
 
+/// The most entries of a text beyond one for each line: a short text of ranges would take hours.
+const MOST_FURTHER: usize = 1 << 24;
+
 /// Parses a whole text, given the existing sets, for [`IpsetEngine::restore_checked`](super::IpsetEngine::restore_checked).
 ///
 /// # Errors
 /// The first line with an error.
 pub fn check(text: &str, known: Vec<Header>) -> Result<Checked<'_>, ParseError> {
     let mut parser = Parser::new(known.iter().cloned());
-    let (mut statements, mut created) = (0, Vec::new());
+    let (mut statements, mut created, mut further) = (0, Vec::new(), 0);
     for line in text.lines() {
         let Some(statement) = parser.line(line)? else {
             continue;
         };
         statements += 1;
+        if let Command::Add(_, entries) | Command::Delete(_, entries) = &statement.command {
+            further += entries.len().saturating_sub(1);
+        }
+        if further > MOST_FURTHER {
+            let why = format!(
+                "the ranges up to here stand for more than {MOST_FURTHER} entries; divide the text, or use networks"
+            );
+            return Err(ParseError {
+                line: statement.line,
+                column: 1,
+                reason: why,
+            });
+        }
         if let Command::Create(header) = statement.command {
             created.push((statement.line, *header));
         }

@@ -244,6 +244,22 @@ fn errors_name_line_and_column() {
     }
 }
 
+/// A few kilobytes may stand for more entries than any kernel holds.
+#[test]
+fn ranges_of_a_text_have_a_limit() {
+    let with = |lines| {
+        let text = format!(
+            "create s bitmap:port range 0-65535\n{}",
+            "add s 0-65535\n".repeat(lines)
+        );
+        check(&text, Vec::new()).map(|c| c.statements())
+    };
+    assert_eq!(with(1), Ok(2));
+    let e = with(300).unwrap_err();
+    assert_eq!((e.line, e.column), (258, 1), "{e}");
+    assert!(e.reason.contains("16777216 entries"), "{e}");
+}
+
 #[test]
 fn the_sets_follow_the_lines() {
     let text = "create a hash:ip\ncreate b hash:ip family inet6\nswap a b\nadd a ::1\nrename b c\nadd c 1.1.1.1\n\

@@ -118,7 +118,12 @@ struct Names {
     places: HashMap<String, usize>,
     /// The chains that rules jump to; known from the first deletion of a chain until the next command of another kind.
     targets: Option<HashSet<String>>,
+    /// The number of chains and rules that commands on all of them have visited.
+    visited: usize,
 }
+
+/// The most visits by commands on all chains and rules of a table: ten thousand such commands on the largest one, or some ten seconds.
+const MOST_VISITED: usize = 1 << 30;
 
 impl Names {
     fn of(table: &Layout) -> Self {
@@ -128,6 +133,20 @@ impl Names {
         Self {
             places,
             targets: None,
+            visited: 0,
+        }
+    }
+
+    /// Counts a command that visits all chains and rules.
+    fn visit(&mut self, table: &Layout) -> Result<(), Why> {
+        self.visited += table
+            .chains
+            .iter()
+            .map(|c| 1 + c.rules.len())
+            .sum::<usize>();
+        match self.visited > MOST_VISITED {
+            true => Err("the lines up to here visit all rules too often; divide the text".into()),
+            false => Ok(()),
         }
     }
 
@@ -193,7 +212,7 @@ impl Names {
             return Err(IS_TARGET.into());
         }
         table.chains.retain(|c| !is_user(c));
-        *self = Self::of(table);
+        self.places = Self::of(table).places;
         Ok(())
     }
 
@@ -245,6 +264,13 @@ fn index(place: usize) -> Result<usize, Why> {
 fn run(table: &mut Layout, names: &mut Names, command: &Command) -> Result<(), Why> {
     if !matches!(command, Command::DeleteChain(_)) {
         names.targets = None;
+    }
+    match command {
+        Command::DeleteChain(Some(_)) if names.targets.is_some() => {}
+        Command::Zero(None, _) | Command::RenameChain(..) | Command::DeleteChain(_) => {
+            names.visit(table)?;
+        }
+        _ => {}
     }
     match command {
         Command::Declare(name, policy) => names.declare(table, name, *policy)?,
@@ -313,6 +339,29 @@ mod tests {
     use super::*;
     use crate::xtables::XtFamily;
     use weir_netlink::InForce;
+
+    /// A short text could visit every rule of a large table for each of its lines.
+    #[test]
+    fn commands_on_all_rules_have_a_limit() {
+        let mut table = Layout::untouched(XtFamily::Ip, "filter").expect("a table");
+        let mut names = Names::of(&table);
+        names.add(&mut table, "A");
+        for (command, visits) in [
+            (Command::Zero(None, None), 4),
+            (Command::RenameChain("A".into(), "B".into()), 4),
+            (Command::NewChain("A".into()), 0),
+            (Command::DeleteChain(Some("A".into())), 5),
+            // The targets of all rules are known.
+            (Command::DeleteChain(Some("B".into())), 0),
+            (Command::DeleteChain(None), 3),
+        ] {
+            names.visited = MOST_VISITED - visits;
+            assert!(run(&mut table, &mut names, &command).is_ok(), "{command}");
+            assert_eq!(names.visited, MOST_VISITED, "{command}");
+        }
+        let again = run(&mut table, &mut names, &Command::Zero(None, None));
+        assert!(matches!(again, Err(Why::Reason(why)) if why.contains("too often")));
+    }
 
     /// The text of a script cannot contain place 0, but a `Command` is public.
     #[test]

@@ -20,8 +20,11 @@ use std::borrow::Cow;
 /// The largest number of characters of a word or a rule in a message.
 const SHOWN: usize = 200;
 
-/// The most rules that lists of addresses may make: a rule has at least 152 bytes, and a table that weir reads at most 16 MiB.
+/// The most rules that lists of addresses make of a line: a rule has at least 152 bytes, and a table that weir reads at most 16 MiB.
 const MOST_RULES: usize = (16 << 20) / 152;
+
+/// The most commands of a text: enough to replace every rule of the largest table. Parsing and planning keep more than a kilobyte of each.
+const MOST_COMMANDS: usize = 2 * MOST_RULES;
 
 /// The beginning of a text of untrusted length, for a message.
 pub(super) fn shorten(text: &str) -> Cow<'_, str> {

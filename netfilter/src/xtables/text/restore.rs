@@ -2,7 +2,7 @@
 
 use super::options::{Complaint, complain};
 use super::words::{Word, words};
-use super::{MOST_RULES, ParseError, loadable, names, rule, shorten};
+use super::{MOST_COMMANDS, ParseError, loadable, names, rule, shorten};
 use crate::text;
 use crate::xtables::raw::XT_EXTENSION_MAXNAMELEN;
 use crate::xtables::table::table_names;
@@ -82,7 +82,7 @@ impl Script {
             tables: Vec::new(),
         };
         let mut open: Option<ScriptTable> = None;
-        let (mut last, mut expanded) = (0, 0);
+        let (mut last, mut made) = (0, 0);
         for (n, line) in text.lines().enumerate() {
             last = n + 1;
             let at = |c: Complaint| ParseError {
@@ -90,9 +90,7 @@ impl Script {
                 column: c.column,
                 reason: c.message,
             };
-            script
-                .line(line, n + 1, &mut open, &mut expanded)
-                .map_err(at)?;
+            script.line(line, n + 1, &mut open, &mut made).map_err(at)?;
         }
         match open {
             None => Ok(script),
@@ -109,7 +107,7 @@ impl Script {
         line: &str,
         number: usize,
         open: &mut Option<ScriptTable>,
-        expanded: &mut usize,
+        made: &mut usize,
     ) -> Result<(), Complaint> {
         if line.starts_with('#') || line.trim().is_empty() {
             return Ok(());
@@ -157,12 +155,10 @@ impl Script {
             Some(rest) => vec![declare(rest, self.family)?],
             None => command(line, self.family, &mut place)?,
         };
-        if commands.len() > 1 {
-            *expanded += commands.len();
-        }
-        if *expanded > MOST_RULES {
+        *made += commands.len();
+        if *made > MOST_COMMANDS {
             let why = format!(
-                "lists of addresses make {expanded} rules up to here, and a table has at most {MOST_RULES}; use a set"
+                "the text has more than {MOST_COMMANDS} commands up to here, one for each address of a list; divide it, or use a set"
             );
             return Err(complain(1, why));
         }

@@ -293,7 +293,8 @@ fn a_command_that_cannot_be_executed_has_its_column() {
     }
 }
 
-/// Lists of addresses make more rules than any table has, by their product or line by line. Many words make no rule.
+/// Lists of addresses make more rules than any table has, by their product or line by line. Many words make no rule, and many short lines
+/// no table.
 #[test]
 fn a_short_text_does_not_take_much_memory() {
     let list = |n| vec!["0"; n].join(",");
@@ -307,9 +308,11 @@ fn a_short_text_does_not_take_much_memory() {
             "makes 200000 rules",
         ),
         (
-            format!("-A INPUT -s {}\n", list(300)).repeat(400),
-            "make 110400 rules",
+            format!("-A INPUT -s {}\n", list(300)).repeat(800),
+            "more than 220752 commands",
         ),
+        ("-A A\n".repeat(300_000), "more than 220752 commands"),
+        (":A -\n".repeat(300_000), "more than 220752 commands"),
         (
             format!("-A INPUT {}\n", "! ".repeat(100_000)),
             "more than 65535 words",
