@@ -180,11 +180,44 @@ const REFUSED: &[(XtFamily, &str)] = &[
         "-p tcp -j DNAT --to-destination 10.0.0.1:80-90/0",
     ),
     (XtFamily::Ip, "-p icmp --icmp-type echo"),
+    (XtFamily::Ip, "-p tcp --tcp-flags ACK ACK --syn"),
+    (XtFamily::Ip, "-j TOS --set-tos 4 --or-tos 8"),
+    (
+        XtFamily::Ip,
+        "-m policy --dir out --pol ipsec --reqid 1 --next --reqid 2",
+    ),
+    (XtFamily::Ip, "-m policy --dir out --pol ipsec --strict"),
+    (
+        XtFamily::Ip,
+        "-m policy --dir out --pol ipsec --strict --reqid 1 --next",
+    ),
+    (
+        XtFamily::Ip,
+        "-m policy --dir out --pol none --strict --reqid 1",
+    ),
+    (
+        XtFamily::Ip,
+        "-m policy --dir out --pol ipsec --tunnel-src 10.0.0.1",
+    ),
+    (
+        XtFamily::Ip,
+        "-m policy --dir out --pol ipsec ! --mode tunnel --tunnel-dst 10.0.0.1",
+    ),
+    (XtFamily::Ip, "-m policy --dir out --pol ipsec --proto tcp"),
+    (XtFamily::Ip, "-m policy --dir in --dir out --pol ipsec"),
+    (XtFamily::Ip, "-m policy --dir out --pol ipsec --pol none"),
+    (XtFamily::Ip, "-m socket --transparent=0"),
+    (XtFamily::Ip, "--fragments=1"),
+    (XtFamily::Ip, "-j LOG --log-prefix \"a\"\"b\""),
+    (XtFamily::Ip, "-m string --hex-string |||41| --algo bm"),
+    (XtFamily::Ip, "-m conntrack --ctstate NEW,"),
+    (XtFamily::Ip, "-m state --state S"),
 ];
 
 #[test]
 fn a_rule_that_the_tool_refuses_is_refused() {
     let Some(ns) = namespace() else { return };
+    let mut taken = Vec::new();
     for (family, rule) in REFUSED {
         let text = format!("*mangle\n-A OUTPUT {rule}\nCOMMIT\n");
         let name = match family {
@@ -196,8 +229,11 @@ fn a_rule_that_the_tool_refuses_is_refused() {
             !theirs.contains("Invalid argument"),
             "the kernel refuses {rule}"
         );
-        assert!(Script::parse(*family, &text).is_err(), "taken: {rule}");
+        if Script::parse(*family, &text).is_ok() {
+            taken.push(rule);
+        }
     }
+    assert!(taken.is_empty(), "{taken:#?}");
 }
 
 #[test]

@@ -122,6 +122,7 @@ impl<'a> Reader<'a> {
                 self.protocol(&o)?;
             }
             "-f" if self.family == XtFamily::Ip => {
+                self.take(&mut o, 0)?;
                 once(&o, self.rule.fragment.is_none())?;
                 self.rule.fragment = Some(not);
             }
@@ -137,7 +138,7 @@ impl<'a> Reader<'a> {
             // The counters of this rule, which weir does not set.
             "-c" => self.take(&mut o, 2)?,
             // A restore has no verbose output.
-            "-v" => {}
+            "-v" => self.take(&mut o, 0)?,
             // The caller acquires the lock.
             "-w" => {
                 if self
@@ -190,6 +191,9 @@ impl<'a> Reader<'a> {
                 o.words.extend(self.words.next().map(|w| w.text.clone()));
             }
             return Ok(());
+        }
+        if o.words.len() > arity {
+            return Err(o.wrong("takes no argument; leave it out"));
         }
         while o.words.len() < arity {
             match self.words.next() {

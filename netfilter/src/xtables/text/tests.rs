@@ -176,6 +176,7 @@ fn an_error_names_its_place() {
         ("-A", 3, "chain"),
         ("tcp -A", 7, "chain"),
         ("-A INPUT !", 10, "before an option"),
+        ("-A INPUT --fragments=1", 10, "takes no argument"),
         (":INPUT MAYBE", 8, "ACCEPT or DROP"),
         (":C - \"x", 6, "not closed"),
         (":ACCEPT - [0:0]", 2, "name of a target"),

@@ -166,6 +166,9 @@ fn parse(given: &mut Given) -> Result<Tcp, Complaint> {
         ));
     }
     if let Some(o) = given.take(&["--syn"]) {
+        if v.flags.is_some() {
+            return Err(given.conflict("--tcp-flags, --syn"));
+        }
         v.flags = Some((
             o.not,
             TcpFlags {

@@ -98,7 +98,13 @@ fn show(b: &Blob, family: XtFamily) -> Option<Vec<Shown>> {
 
 fn read(given: &mut Given, b: &mut Blob) -> Result<(), Complaint> {
     let mut n = 0;
-    for o in given.take_all() {
+    let options = given.take_all();
+    for name in ["--dir", "--pol", "--strict"] {
+        if let Some(o) = options.iter().filter(|o| o.is(name)).nth(1) {
+            return Err(o.wrong("is given twice; give it once"));
+        }
+    }
+    for o in options {
         if o.is("--next") {
             n += 1;
             if n == MAX {
@@ -116,8 +122,29 @@ fn read(given: &mut Given, b: &mut Blob) -> Result<(), Complaint> {
     if b.uint(FLAGS.at, FLAGS.width) & (IN | OUT) == 0 {
         return Err(given.lacks("--dir"));
     }
-    let len = if b.has(FLAGS, NONE) { n } else { n + 1 };
-    b.put(LEN.at, LEN.width, len);
+    let is_strict = b.has(FLAGS, STRICT);
+    if n > 0 && !is_strict {
+        return Err(given.lacks("--strict for --next"));
+    }
+    if b.has(FLAGS, NONE) {
+        return match is_strict {
+            true => Err(given.conflict("--pol none, --strict")),
+            false => Ok(()),
+        };
+    }
+    b.put(LEN.at, LEN.width, n + 1);
+    for n in 0..=usize::try_from(n).unwrap_or(0) {
+        let at = ELEMENT * n;
+        let given_bits = b.uint(at + 74, 1);
+        if is_strict && given_bits == 0 {
+            return Err(given.lacks("a condition in each element for --strict"));
+        }
+        // The mode is `tunnel`, or not `transport`.
+        let is_tunnel = (b.uint(at + 73, 1) == 1) != (b.uint(at + 75, 1) & MODE.1 != 0);
+        if given_bits & (SOURCE.1 | DESTINATION.1) != 0 && !is_tunnel {
+            return Err(given.lacks("--mode tunnel for --tunnel-src and --tunnel-dst"));
+        }
+    }
     Ok(())
 }
 
@@ -148,7 +175,11 @@ fn one(o: &Opt, family: XtFamily, b: &mut Blob, at: usize) -> Result<(), Complai
             match name {
                 "--reqid" => b.put(at + 68, 4, number_of(o, word, 4)?),
                 "--spi" => b.put(at + 64, 4, number_of(o, word, 4)?),
-                "--proto" => b.put(at + 72, 1, o.protocol(0)?.0.into()),
+                "--proto" => match o.protocol(0)?.0 {
+                    // ESP, AH and IPComp
+                    protocol @ (50 | 51 | 108) => b.put(at + 72, 1, protocol.into()),
+                    _ => return Err(o.wrong("is no protocol of IPsec; give esp, ah or ipcomp")),
+                },
                 "--mode" => b.put(at + 73, 1, named(o, word, MODES)?),
                 _ => {
                     let net = o.network(0, family)?;

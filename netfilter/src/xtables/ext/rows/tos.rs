@@ -107,11 +107,13 @@ const XOR: Code = bits(|o, b, _, _| {
     Ok(())
 });
 
+const CHANGES: &[&str] = &["--set-tos", "--and-tos", "--or-tos", "--xor-tos"];
+
 rows! {
     MATCH "dscp" { size: 2 } [field(&["--dscp", "--dscp-class"], Value::Code(&DSCP), 0).not(1, 1, 1).need()]
     TARGET "DSCP" { size: 1 } [field(&["--set-dscp", "--set-dscp-class"], Value::Code(&DSCP), 0).need()]
     MATCH "tos" { revision: 1, size: 3 } [field(&["--tos"], Value::Code(&MATCHED), 0).not(2, 1, 1).need()]
-    TARGET "TOS" { revision: 1, size: 2, one_of: &["--set-tos", "--and-tos", "--or-tos", "--xor-tos"] } [
+    TARGET "TOS" { revision: 1, size: 2, one_of: CHANGES, exclude: CHANGES } [
         field(&["--set-tos"], Value::Code(&SET), 0),
         field(&["--and-tos"], Value::Code(&AND), 0),
         field(&["--or-tos"], Value::Code(&OR), 0),
