@@ -39,12 +39,11 @@ const MH: Code = Code {
     quote: Quote::Never,
     show: |b, _, family| Range(1).show(b, 0, family),
     read: |o, b, _, _| {
-        let named = |word: &str| match MH_TYPES
-            .iter()
-            .find(|(name, _)| name.eq_ignore_ascii_case(word))
-        {
-            Some((_, n)) => n.to_string(),
-            None => word.to_owned(),
+        let named = |word: &str| {
+            let mut names = MH_TYPES.iter();
+            let whole = names.find(|(name, _)| name.eq_ignore_ascii_case(word));
+            let found = whole.or_else(|| MH_TYPES.iter().find(|(name, _)| begins(name, word)));
+            found.map_or_else(|| word.to_owned(), |(_, n)| n.to_string())
         };
         let words: Vec<String> = o.word(0).split(':').map(named).collect();
         let (first, last) = range_of(o, &words.join(":"), 1)?;

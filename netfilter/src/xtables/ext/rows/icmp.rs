@@ -1,6 +1,5 @@
 //! `-m icmp` (`struct ipt_icmp`) and `-m icmp6` (`struct ip6t_icmp`): type, and first and last code.
 
-use super::super::begins;
 use super::super::row::Extension;
 use super::prelude::*;
 use crate::icmp::{ICMP, ICMPV6, Name};

@@ -5,6 +5,7 @@
 
 /// Names that the files of rows import.
 mod prelude {
+    pub(super) use super::super::begins;
     pub(super) use super::super::blob::{Blob, Place};
     pub(super) use super::super::field::{Field, Invert, Quote, Shown, When, field, flag};
     pub(super) use super::super::row::{ONE_OR_NONE, Options, Row};

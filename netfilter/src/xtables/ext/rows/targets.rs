@@ -70,26 +70,26 @@ const TUPLE: Code = Code {
     show: |b, _, _| b.has(HMARK, 1 << 12).then(|| vec!["ct".to_owned()]),
     read: |o, b, _, family| {
         let address = union_of(mask_of(max_length(family), family));
+        let parts: [(&str, u64, usize, &[u8]); 7] = [
+            ("ct", 12, 0, &[]),
+            ("src", 0, 0, &address),
+            ("dst", 1, 16, &address),
+            ("sport", 6, 32, &[0xff; 2]),
+            ("dport", 7, 34, &[0xff; 2]),
+            ("proto", 8, 44, &[0xff; 2]),
+            ("spi", 3, 32, &[0xff; 4]),
+        ];
         for word in o.word(0).split(',') {
-            let (flag, at, mask): (u64, usize, &[u8]) = match word {
-                "ct" => (12, 0, &[]),
-                "src" => (0, 0, &address),
-                "dst" => (1, 16, &address),
-                "spi" => (3, 32, &[0xff; 4]),
-                "sport" => (6, 32, &[0xff; 2]),
-                "dport" => (7, 34, &[0xff; 2]),
-                "proto" => (8, 44, &[0xff; 2]),
-                _ => {
-                    return Err(o.wrong(
-                        "has an unknown part; give src, dst, sport, dport, spi, proto or ct",
-                    ));
-                }
+            let Some((_, flag, at, mask)) = parts.iter().find(|part| begins(part.0, word)) else {
+                return Err(
+                    o.wrong("has an unknown part; give src, dst, sport, dport, spi, proto or ct")
+                );
             };
             if b.has(HMARK, 1 << flag) {
                 return Err(o.wrong(&format!("gives {word} once more; leave one out")));
             }
             b.or(HMARK, 1 << flag);
-            b.set(at, mask);
+            b.set(*at, mask);
         }
         Ok(())
     },

@@ -149,6 +149,8 @@ pub(super) const OTHER_TEXTS: &[(XtFamily, &str, &str)] = &[
     (Ip, "-j REJECT", "-j REJECT --reject-with icmp-port-unreachable"),
     (Ip6, "-j REJECT", "-j REJECT --reject-with icmp6-port-unreachable"),
     (Ip6, "-j REJECT --reject-with port-unreach", "-j REJECT --reject-with icmp6-port-unreachable"),
+    (Ip, "-j HMARK --hmark-tuple S,DP --hmark-mod 5 --hmark-rnd 1",
+        "-j HMARK --hmark-src-prefix 32 --hmark-dport-mask 0xffff --hmark-rnd 0x00000001 --hmark-mod 5"),
     (Ip, "-j TOS --and-tos 0x12", "-j TOS --set-tos 0x00/0xed"),
     (Ip, "-j DSCP --set-dscp-class EF", "-j DSCP --set-dscp 0x2e"),
     (Ip, "-m dscp --dscp-class af31", "-m dscp --dscp 0x1a"),
