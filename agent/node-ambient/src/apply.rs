@@ -23,6 +23,7 @@ use crate::proxied::{self, Redirected};
 use crate::remove::{config_of_proxies, removal, remove_locked};
 use crate::reused::reused;
 use crate::rules::{self, Side};
+use crate::source;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use weir_cni::compile::Engine;
@@ -77,7 +78,8 @@ pub fn compare(config: &Config, host: &Netns, engine: Option<Engine>) -> Result<
 }
 
 fn compare_here(config: &Config, engine: Option<Engine>) -> Result<Change> {
-    let (node, _) = discover(config, By::Rules, &Before::by_rules)?;
+    let (mut node, _) = discover(config, By::Rules, &Before::by_rules)?;
+    node.sources = source::of_pods(&node)?;
     let mut collisions = collisions(&node)?;
     let engine = engine.map_or_else(|| rules::choose(&node, Side::Host), Ok)?;
     rules::check_bridges(&node, engine)?;

@@ -21,7 +21,7 @@ pub struct Config {
     /// Enrolled pods.
     pub pods: Vec<Pod>,
     /// Source addresses of the node's own connections to enrolled pods, at most one per family; without one
-    /// the kernel chooses.
+    /// it is the address that the node has towards the pod by its main table.
     pub host_addresses: Vec<IpAddr>,
     /// The link that carries the first packet of a connection to the proxy. The old name of the key is `carrier`.
     #[serde(rename = "tunnel", alias = "carrier")]

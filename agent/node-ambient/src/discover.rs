@@ -4,8 +4,9 @@ use crate::before::{Before, Ends};
 use crate::carrier::carrier;
 use crate::config::{Config, Pod, Proxy};
 use crate::exclude::fit;
-use crate::node::{Bridge, Carrier, LocatedProxy, Node};
+use crate::node::{Bridge, Carrier, LocatedProxy, Node, is_carrier_address};
 use crate::objects::WEIR;
+use crate::source::Sources;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, UdpSocket};
 use weir_ebpf::netns_if_there;
@@ -154,6 +155,7 @@ pub(crate) fn discover(
         before: former,
         devices,
         bridges,
+        sources: BTreeMap::new(),
         left_out,
         has_ipv6,
     };
@@ -223,7 +225,7 @@ fn find_in(
         proxy: proxy.clone(),
         device,
         interface,
-        host: source_towards(*v4.unwrap_or(address))?,
+        host: source_towards(routing, *v4.unwrap_or(address))?,
         slot: 0,
     })
 }
@@ -431,8 +433,8 @@ fn device(
     unread.map_or(Ok(None), Err)
 }
 
-/// Returns the source address that the kernel chooses towards the proxy. Sends nothing.
-fn source_towards(address: IpAddr) -> Result<IpAddr> {
+/// Returns the source address that the kernel chooses towards the proxy, or another one if that is a carrier's. Sends nothing.
+pub(crate) fn source_towards(routing: &Routing, address: IpAddr) -> Result<IpAddr> {
     let any = if address.is_ipv4() {
         "0.0.0.0:0"
     } else {
@@ -443,6 +445,10 @@ fn source_towards(address: IpAddr) -> Result<IpAddr> {
         socket.local_addr()
     });
     match socket {
+        Ok(local) if is_carrier_address(&local.ip().into()) => {
+            let other = Sources::read(routing)?.towards(address);
+            Ok(other.unwrap_or(local.ip()))
+        }
         Ok(local) => Ok(local.ip()),
         Err(e) => Err(Error::io(
             "find the source address towards",

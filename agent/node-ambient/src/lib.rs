@@ -57,6 +57,7 @@ mod reused;
 mod rule_change;
 pub mod rules;
 mod services;
+mod source;
 pub mod xtables;
 
 pub use apply::{Change, apply, compare, is_present};

@@ -73,6 +73,7 @@ fn example(has_ipv6: bool, dns: bool) -> Node {
         before: None,
         devices: BTreeMap::new(),
         bridges: BTreeMap::new(),
+        sources: BTreeMap::new(),
         left_out: BTreeMap::new(),
         has_ipv6,
     }

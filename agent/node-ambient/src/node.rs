@@ -65,6 +65,8 @@ pub struct Node {
     pub devices: BTreeMap<String, Vec<String>>,
     /// The bridges of those links, and of the proxies' links, that are ports of one, by the link's name.
     pub bridges: BTreeMap<String, Bridge>,
+    /// The node's own address towards each address of a pod; [`Config::host_addresses`] takes precedence.
+    pub sources: BTreeMap<IpAddr, IpAddr>,
     /// UIDs of pods that are not captured, each with the reason; they are not in [`Node::config`].
     pub left_out: BTreeMap<String, String>,
     /// True if the kernel has IPv6 and it is captured.

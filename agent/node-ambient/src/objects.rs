@@ -312,10 +312,11 @@ fn host_routes(node: &Node, family: Family, routes: &mut Vec<RouteSpec>) {
         outbound,
     ));
     let [_, far] = family.inbound;
-    let source = node.config.host_addresses.iter().find(|a| family.of(a));
+    let stated = node.config.host_addresses.iter().find(|a| family.of(a));
     for pod in pods.keys() {
         let mut route = unicast(Family::alone(*pod), Some(far.addr()), by_inbound, inbound);
-        route.route.prefsrc = source.copied();
+        // Never the carrier's: it is deleted with the carrier, and connections would end.
+        route.route.prefsrc = stated.or_else(|| node.sources.get(pod)).copied();
         routes.push(route);
     }
 }

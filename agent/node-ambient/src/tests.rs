@@ -27,6 +27,7 @@ pub(crate) fn node(text: &str, carrier: Carrier) -> Node {
         before: None,
         devices: [("a".to_owned(), vec!["veth-a".to_owned()])].into(),
         bridges: BTreeMap::new(),
+        sources: BTreeMap::new(),
         left_out: BTreeMap::new(),
         has_ipv6: true,
     }

@@ -38,6 +38,7 @@ mod reused;
 mod scene;
 mod segments;
 mod services;
+mod sources;
 mod tagged;
 mod unlisted;
 mod unnumbered;

@@ -1,0 +1,131 @@
+//! The source of the node's connections to pods.
+
+use crate::scene::{OUTSIDE, POD, PROXY, SECOND, Scene, Servers, address, ask, connect, inside};
+use crate::{carrier, each, lacking};
+use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
+use weir_cni::compile::Engine;
+use weir_netlink::Netns;
+use weir_netlink::route::{Route, Routing};
+use weir_node_ambient::{Config, apply, compare};
+use weir_testing::lacks;
+
+/// As the agent configures it without a setting: no address of the node.
+fn config(scene: &Scene, proxies: &[(u8, u64)], carrier: &str) -> Config {
+    let mut config = scene.config(proxies, carrier);
+    config.host_addresses.clear();
+    config
+}
+
+/// Applies and verifies. Prints the reason and returns false if this kernel lacks something.
+fn applied(scene: &Scene, engine: Engine, config: &Config) -> bool {
+    match apply(config, &scene.node, Some(engine), false) {
+        Err(e) if e.is_unsupported() && e.to_string().contains("GENEVE") => {
+            lacks::skip("link geneve", "4.2", e);
+            return false;
+        }
+        Err(e) if e.is_unsupported() => {
+            println!("skipped: {}: {e}", lacking(engine));
+            return false;
+        }
+        made => drop(made.unwrap()),
+    }
+    let left = compare(config, &scene.node, Some(engine)).unwrap();
+    assert!(left.is_empty(), "{:?} {:?}", left.host, left.proxy);
+    true
+}
+
+/// The source that the node would use.
+fn source(node: &Netns, to: IpAddr) -> IpAddr {
+    let any = if to.is_ipv6() { "[::]:0" } else { "0.0.0.0:0" };
+    let find = || {
+        let socket = UdpSocket::bind(any)?;
+        socket.connect((to, 8080))?;
+        socket.local_addr()
+    };
+    node.run(find).unwrap().unwrap().ip()
+}
+
+const FIRST: &[(u8, u64)] = &[(PROXY, 1)];
+const BOTH: &[(u8, u64)] = &[(PROXY, 1), (SECOND, 2)];
+const LAST: &[(u8, u64)] = &[(SECOND, 2)];
+
+/// Those of processes in the node's network, such as a monitoring agent. The carriers are deleted with their proxy.
+#[test]
+fn open_connections_of_the_node_continue_when_a_proxy_takes_over() {
+    each(&["vxlan", "veth"], |scene, engine, name| {
+        let servers = Servers::start(scene);
+        servers.proxy(&scene.second, ["outbound 2", "inbound 2", "hbone 2"]);
+        let by = carrier(name);
+        if !applied(scene, engine, &config(scene, FIRST, &by)) {
+            return;
+        }
+        let mut open: Vec<TcpStream> = Vec::new();
+        let mut answer = |case: &str| {
+            for v6 in [false, true] {
+                let to = SocketAddr::new(inside(POD, v6), 8080);
+                open.push(connect(&scene.node, to).unwrap());
+            }
+            for stream in &mut open {
+                let said = ask(stream, "x").unwrap_or_else(|e| panic!("{case}: {e}"));
+                assert_eq!(said, "pod|x", "{case}");
+            }
+        };
+        answer("one proxy");
+        for (proxies, case) in [
+            (BOTH, "a second one takes over"),
+            (LAST, "the first one ends"),
+            (&[], "none is ready"),
+            (FIRST, "the first one is back"),
+        ] {
+            assert!(applied(scene, engine, &config(scene, proxies, &by)));
+            answer(case);
+        }
+    });
+}
+
+/// Adds a route of the main table to a pod or a proxy alone.
+fn add_route(scene: &Scene, number: u8, v6: bool, prefsrc: Option<IpAddr>) {
+    let routing = Routing::open_in(&scene.node).unwrap();
+    let link = routing.link(&format!("v{number}")).unwrap().index;
+    let route = Route {
+        prefsrc,
+        ..Route::unicast(inside(number, v6).into(), None, Some(link))
+    };
+    assert!(routing.add_route(&route).unwrap());
+}
+
+/// The link of the pod has no address, as with Calico.
+fn without_address(scene: &Scene, v6: bool) {
+    let routing = Routing::open_in(&scene.node).unwrap();
+    let link = routing.link("v1").unwrap().index;
+    let net = ipnet::IpNet::new(address(POD, v6, 1), if v6 { 64 } else { 24 }).unwrap();
+    assert!(routing.del_address(link, net).unwrap());
+    add_route(scene, POD, v6, None);
+}
+
+fn with_source(scene: &Scene, v6: bool) {
+    add_route(scene, POD, v6, Some(address(OUTSIDE, v6, 1)));
+}
+
+#[test]
+fn pods_see_the_same_address_of_the_node_as_without_weir() {
+    let shapes: [(&str, fn(&Scene, bool)); 3] = [
+        ("one network per link", |_, _| ()),
+        ("a link without address", without_address),
+        ("a route with a source", with_source),
+    ];
+    for (case, shape) in shapes {
+        each(&["veth"], |scene, engine, name| {
+            let families = [false, true];
+            families.into_iter().for_each(|v6| shape(scene, v6));
+            let sources = || families.map(|v6| source(&scene.node, inside(POD, v6)));
+            let before = sources();
+            for proxies in [FIRST, BOTH] {
+                if !applied(scene, engine, &config(scene, proxies, &carrier(name))) {
+                    return;
+                }
+                assert_eq!(sources(), before, "{case}");
+            }
+        });
+    }
+}
