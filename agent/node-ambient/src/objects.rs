@@ -301,7 +301,10 @@ fn host_routes(node: &Node, family: Family, routes: &mut Vec<RouteSpec>) {
     let [by_inbound, by_outbound] = carriers(active.slot);
     for table in [inbound, outbound] {
         let device = node.arrival(&active.device);
-        routes.push(unicast(Family::alone(address), None, device, table));
+        let mut outer = unicast(Family::alone(address), None, device, table);
+        // The proxy's tunnels take packets of this source only.
+        outer.route.prefsrc = Some(active.host).filter(|host| family.of(host));
+        routes.push(outer);
     }
     to_proxy(node, active, family, routes);
     let [_, far] = family.outbound;

@@ -1,7 +1,7 @@
-//! The source of the node's connections to pods.
+//! The source of the node's connections to pods and to the proxy's tunnels.
 
 use crate::scene::{OUTSIDE, POD, PROXY, SECOND, Scene, Servers, address, ask, connect, inside};
-use crate::{carrier, each, lacking};
+use crate::{CARRIERS, carrier, each, lacking};
 use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
 use weir_cni::compile::Engine;
 use weir_netlink::Netns;
@@ -128,4 +128,29 @@ fn pods_see_the_same_address_of_the_node_as_without_weir() {
             }
         });
     }
+}
+
+/// GENEVE drops packets from another address than that of the remote end.
+#[test]
+fn tunnels_have_the_source_that_the_main_route_to_the_proxy_states() {
+    each(&CARRIERS, |scene, engine, name| {
+        let servers = Servers::start(scene);
+        servers.proxy(&scene.second, ["outbound 2", "inbound 2", "hbone 2"]);
+        let own = address(OUTSIDE, false, 1);
+        for number in [PROXY, SECOND] {
+            add_route(scene, number, false, Some(own));
+        }
+        for (proxies, active, who) in [(FIRST, PROXY, ""), (BOTH, SECOND, " 2"), (FIRST, PROXY, "")]
+        {
+            if !applied(scene, engine, &config(scene, proxies, &carrier(name))) {
+                return;
+            }
+            assert_eq!(source(&scene.node, inside(active, false)), own);
+            for v6 in [false, true] {
+                let to = SocketAddr::new(inside(OUTSIDE, v6), 8080);
+                let answer = ask(&mut connect(&scene.pod, to).unwrap(), "x").unwrap();
+                assert_eq!(answer, format!("outbound{who}|outside|x"));
+            }
+        }
+    });
 }
