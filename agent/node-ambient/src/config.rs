@@ -300,6 +300,19 @@ impl Config {
         ready.max_by_key(|p| (p.created, p.uid.as_str()))
     }
 
+    /// Returns an address of the pod whose family the active proxy lacks, with the reason why that is refused.
+    #[must_use]
+    pub fn unserved(&self, pod: &Pod) -> Option<(IpAddr, String)> {
+        let proxy = self.active()?;
+        let has = |v6: bool| proxy.addresses.iter().any(|a| a.is_ipv6() == v6);
+        let address = pod.addresses.iter().find(|a| !has(a.is_ipv6()))?;
+        let reason = format!(
+            "the active proxy {} has no address of this family, so its traffic would be dropped",
+            proxy.uid
+        );
+        Some((*address, reason))
+    }
+
     fn check(&self, source: &str) -> Result<(), InputError> {
         self.marks.check(source)?;
         self.routing.check(source)?;
@@ -332,7 +345,11 @@ impl Config {
                     return bad(source, value, reason, "each address once");
                 }
             }
-            self.check_families(source, pod)?;
+            if let Some((address, reason)) = self.unserved(pod) {
+                let value = format!("pod {} address {address}", pod.uid);
+                let accepted = "a proxy with an address of each family that pods have";
+                return bad(source, value, reason, accepted);
+            }
         }
         Ok(())
     }
@@ -384,24 +401,6 @@ impl Config {
         };
         let value = format!("pod {} address {address}", pod.uid);
         let accepted = "addresses of the pod's own network namespace";
-        bad(source, value, reason, accepted)
-    }
-
-    /// The active proxy needs an address of each family that the pod has.
-    fn check_families(&self, source: &str, pod: &Pod) -> Result<(), InputError> {
-        let Some(proxy) = self.active() else {
-            return Ok(());
-        };
-        let has = |v6: bool| proxy.addresses.iter().any(|a| a.is_ipv6() == v6);
-        let Some(address) = pod.addresses.iter().find(|a| !has(a.is_ipv6())) else {
-            return Ok(());
-        };
-        let value = format!("pod {} address {address}", pod.uid);
-        let reason = format!(
-            "the active proxy {} has no address of this family, so its traffic would be dropped",
-            proxy.uid
-        );
-        let accepted = "a proxy with an address of each family that pods have";
         bad(source, value, reason, accepted)
     }
 }

@@ -77,6 +77,11 @@ impl Rules for AtNode {
         if let Some(why) = &pod.refused {
             return Err(why.clone().into());
         }
+        // TCP over that family fails; the other one is captured.
+        if let Some((address, why)) = node.config.unserved(pod) {
+            let remedy = "the proxy's pod needs an address of each family that pods have";
+            return Err(format!("address {address}: {why}; {remedy}").into());
+        }
         let captured = Captured {
             engine: Some(synced.seen.by),
             compared: synced.seen.at,

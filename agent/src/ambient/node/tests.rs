@@ -442,6 +442,31 @@ fn without_ipv6_nothing_of_it_is_made() {
     weir_node_ambient::remove(&scene.node, None).unwrap();
 }
 
+/// The pod's TCP over that family fails, which is not shown as enrolled.
+#[test]
+fn a_pod_with_an_address_that_the_proxy_cannot_serve_is_refused() {
+    let mut scene = scene!();
+    scene.settings = settings_with("node", "closed", "true");
+    let v6 = IpAddr::from([0xfd00, 1, 0, 0, 0, 0, 0, 10]);
+    let inside = Routing::open_in(&scene.inside[0]).unwrap();
+    let index = inside.link("eth0").unwrap().index;
+    let net = ipnet::IpNet::new(v6, 64).unwrap();
+    inside.add_address(index, net).unwrap();
+    scene.put(2, true, Value::Null);
+    scene.put(1, true, Value::Null);
+    scene.put_with(&[address(0, 10), v6], 0, true, Value::Null);
+    let agent = scene.agent();
+    let why = refused(&agent, &scene.asked(0));
+    assert!(why.contains("no address of this family"), "{why}");
+    assert!(why.contains(&v6.to_string()), "{why}");
+    // The other pod, and the other address, are captured.
+    capture(&agent, &scene.asked(1));
+    assert_eq!(scene.captured().0, BTreeSet::from([0, 1]));
+    scene.put(0, true, Value::Null);
+    capture(&agent, &scene.asked(0));
+    weir_node_ambient::remove(&scene.node, None).unwrap();
+}
+
 /// After a reboot the API server has the addresses of the sandboxes before, also that of another pod.
 #[test]
 fn the_plugin_knows_the_addresses_of_a_new_sandbox_better_than_the_api_server() {
