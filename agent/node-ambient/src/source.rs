@@ -153,7 +153,9 @@ mod tests {
                 let end = format!("p{name}");
                 routing.add_veth(name, &end, &netns).unwrap();
                 let [index, end] = [name, &end].map(|l| routing.link(l).unwrap().index);
-                [index, end].map(|link| routing.set_up(link).unwrap());
+                for link in [index, end] {
+                    routing.set_up(link).unwrap();
+                }
                 if let Some(net) = net {
                     routing.add_address(index, net.parse().unwrap()).unwrap();
                 }

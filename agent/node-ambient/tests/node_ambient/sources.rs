@@ -94,12 +94,17 @@ fn add_route(scene: &Scene, number: u8, v6: bool, prefsrc: Option<IpAddr>) {
     assert!(routing.add_route(&route).unwrap());
 }
 
+fn lose_address(scene: &Scene, number: u8, v6: bool) {
+    let routing = Routing::open_in(&scene.node).unwrap();
+    let link = routing.link(&format!("v{number}")).unwrap().index;
+    let len = if v6 { 64 } else { 24 };
+    let net = ipnet::IpNet::new(address(number, v6, 1), len).unwrap();
+    assert!(routing.del_address(link, net).unwrap());
+}
+
 /// The link of the pod has no address, as with Calico.
 fn without_address(scene: &Scene, v6: bool) {
-    let routing = Routing::open_in(&scene.node).unwrap();
-    let link = routing.link("v1").unwrap().index;
-    let net = ipnet::IpNet::new(address(POD, v6, 1), if v6 { 64 } else { 24 }).unwrap();
-    assert!(routing.del_address(link, net).unwrap());
+    lose_address(scene, POD, v6);
     add_route(scene, POD, v6, None);
 }
 
@@ -128,6 +133,26 @@ fn pods_see_the_same_address_of_the_node_as_without_weir() {
             }
         });
     }
+}
+
+/// The kernel deletes an IPv4 route with the address that is its source; an IPv6 route loses the source.
+#[test]
+fn an_address_that_the_node_loses_is_replaced() {
+    each(&["veth"], |scene, engine, name| {
+        let config = config(scene, FIRST, &carrier(name));
+        let families = [false, true];
+        families.into_iter().for_each(|v6| with_source(scene, v6));
+        if !applied(scene, engine, &config) {
+            return;
+        }
+        for v6 in families {
+            lose_address(scene, OUTSIDE, v6);
+        }
+        assert!(applied(scene, engine, &config));
+        for v6 in families {
+            assert_eq!(source(&scene.node, inside(POD, v6)), address(POD, v6, 1));
+        }
+    });
 }
 
 /// GENEVE drops packets from another address than that of the remote end.
