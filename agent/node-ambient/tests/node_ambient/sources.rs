@@ -112,9 +112,12 @@ fn with_source(scene: &Scene, v6: bool) {
     add_route(scene, POD, v6, Some(address(OUTSIDE, v6, 1)));
 }
 
+/// Changes the links and routes of one family.
+type Shape = fn(&Scene, bool);
+
 #[test]
 fn pods_see_the_same_address_of_the_node_as_without_weir() {
-    let shapes: [(&str, fn(&Scene, bool)); 3] = [
+    let shapes: [(&str, Shape); 3] = [
         ("one network per link", |_, _| ()),
         ("a link without address", without_address),
         ("a route with a source", with_source),
