@@ -400,6 +400,22 @@ mod tests {
         assert_eq!(rules(&netns), before);
     }
 
+    /// The VPC plugin deletes the link of a pod that leaves; its rule is then listed as `[detached]`.
+    #[test]
+    fn rules_of_a_pod_whose_link_is_gone_go() {
+        let netns = weir_testing::namespace_or_skip!();
+        let routing = Routing::open_in(&netns).unwrap();
+        node(&netns);
+        BranchEnis::default().put(&routing, at("10.9.0.2")).unwrap();
+        ip(&netns, "link del eni1");
+        let listed = rules(&netns);
+        let detached = "9: from all iif eni1 [detached] lookup local proto 119".to_owned();
+        assert!(listed.contains(&detached), "{listed:?}");
+        let removed = BranchEnis::default().remove_others(&routing).unwrap();
+        assert_eq!(removed.len(), 2, "{removed:?}");
+        assert_eq!(made_here(&routing).unwrap(), []);
+    }
+
     #[test]
     fn the_setting_of_the_node() {
         let dir = weir_testing::TempDir::new();

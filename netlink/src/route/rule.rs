@@ -4,7 +4,10 @@ use std::fmt;
 
 use ipnet::IpNet;
 
-use super::number::{FIB_RULE_INVERT, RTM_DELRULE, RTM_GETRULE, RTM_NEWRULE};
+use super::number::{
+    FIB_RULE_IIF_DETACHED, FIB_RULE_INVERT, FIB_RULE_OIF_DETACHED, FIB_RULE_UNRESOLVED,
+    RTM_DELRULE, RTM_GETRULE, RTM_NEWRULE,
+};
 use super::{
     AddressFamily, RT_TABLE_LOCAL, Route, RouteProtocol, RouteType, Routing, RuleAction,
     RuleSelectors,
@@ -347,6 +350,8 @@ pub(super) fn build(rule: &PolicyRule) -> (FibRuleHdr, RuleAttrs) {
 fn refuse_selectors(operation: &str, rule: &PolicyRule, object: &str) -> Result<()> {
     let mut rest = rule.selectors.clone();
     (rest.to, rest.iif) = (None, None);
+    // The state of a listed rule is no selector.
+    rest.flags &= !(FIB_RULE_UNRESOLVED | FIB_RULE_IIF_DETACHED | FIB_RULE_OIF_DETACHED);
     if rest == RuleSelectors::default() {
         return Ok(());
     }

@@ -536,6 +536,30 @@ fn a_rule_with_other_selectors_is_not_written() {
     assert!(routing.rules().expect("rules").contains(read));
 }
 
+/// The kernel lists whether the link and the target of a rule exist.
+#[test]
+fn a_listed_rule_is_deleted_in_every_state() {
+    let netns = namespace_or_skip!();
+    let routing = routing(&netns);
+    ip(&netns, "rule add iif absent lookup local pref 9 proto 119");
+    ip(
+        &netns,
+        "rule add fwmark 0x200/0x200 goto 40000 pref 100 proto 119",
+    );
+    let listed = routing.rules().expect("rules").into_iter();
+    let listed: Vec<PolicyRule> = listed.filter(|rule| rule.protocol == OURS).collect();
+    let texts = ["iif absent [detached]", "goto 40000 [unresolved]"];
+    assert_eq!(listed.len(), texts.len(), "{listed:?}");
+    for (rule, text) in listed.iter().zip(texts) {
+        assert!(rule.to_string().contains(text), "{rule}");
+        assert!(routing.del_rule(rule).expect("deleted"), "{rule}");
+        assert!(!routing.del_rule(rule).expect("absent"), "{rule}");
+        // As after a failure that is undone.
+        assert!(routing.add_rule(rule).expect("added"), "{rule}");
+        assert!(routing.rules().expect("rules").contains(rule), "{rule}");
+    }
+}
+
 #[test]
 fn rules_by_destination_and_link_are_those_of_ip() {
     let netns = namespace_or_skip!();
