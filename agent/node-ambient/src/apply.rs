@@ -79,10 +79,12 @@ pub fn compare(config: &Config, host: &Netns, engine: Option<Engine>) -> Result<
 
 fn compare_here(config: &Config, engine: Option<Engine>) -> Result<Change> {
     let (mut node, _) = discover(config, By::Rules, &Before::by_rules)?;
+    let engine = engine.map_or_else(|| rules::choose(&node, Side::Host), Ok)?;
+    if engine == Engine::Xtables && !node.bridges.is_empty() {
+        (node, _) = discover(config, By::LegacyRules, &Before::by_rules)?;
+    }
     node.sources = source::of_pods(&node)?;
     let mut collisions = collisions(&node)?;
-    let engine = engine.map_or_else(|| rules::choose(&node, Side::Host), Ok)?;
-    rules::check_bridges(&node, engine)?;
     let desired = objects::host(&node);
     let proxy_netns = proxy_netns(&node)?;
     let redirected = Redirected {

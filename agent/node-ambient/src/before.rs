@@ -69,7 +69,7 @@ impl Before {
                 Err(unfound) => unfound.is_unknown.then(|| (address, before.clone())),
             }
         });
-        let is_possible = |(_, link): &(_, Option<String>)| by == By::Rules || link.is_some();
+        let is_possible = |(_, link): &(_, Option<String>)| by != By::Programs || link.is_some();
         let kept: BTreeMap<_, _> = kept.filter(is_possible).collect();
         let has_unknown = kept.values().any(Option::is_none);
         let unknown = self.links.difference(taken).filter(|_| has_unknown);

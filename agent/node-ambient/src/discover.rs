@@ -23,6 +23,8 @@ const MAX_NETNS: usize = 4096;
 pub(crate) enum By {
     /// Rules and routes: packets have to arrive at an interface of the node.
     Rules,
+    /// The same with rules of legacy tables, which do not see frames of a bridge.
+    LegacyRules,
     /// eBPF programs at the links themselves.
     Programs,
 }
@@ -146,7 +148,7 @@ pub(crate) fn discover(
     let has_ipv6 = !config.ipv4_only && weir_cni::redirection::has_ipv6();
     let node = Node {
         carrier: match by {
-            By::Rules => carrier(&config, &links, remote)?,
+            By::Rules | By::LegacyRules => carrier(&config, &links, remote)?,
             // Programs need no carrier.
             By::Programs => Carrier::Veth,
         },
@@ -266,7 +268,7 @@ fn bridge_of(
 ) -> Result<Option<(String, Bridge)>> {
     let link = links.iter().find(|l| l.name == device);
     let master = link.and_then(|link| links.iter().find(|l| Some(l.index) == link.master));
-    let Some(master) = master.filter(|_| by == By::Rules) else {
+    let Some(master) = master.filter(|_| by != By::Programs) else {
         return Ok(None);
     };
     let name = master.name.clone();
@@ -275,6 +277,12 @@ fn bridge_of(
         (Some("openvswitch"), _) => {
             let reason = format!(
                 "its link {device} is a port of Open vSwitch ({name}), whose packets do not pass the node's netfilter; capture by eBPF or inside the pods"
+        (Some("bridge"), _) if by == By::LegacyRules => {
+            let reason = format!(
+                "its link {device} is a port of bridge {name}, whose frames legacy tables do not see; use a kernel with nf_tables for bridges (CONFIG_NF_TABLES_BRIDGE), or capture by eBPF or inside the pods"
+            );
+            Err(Error::refused("capture", object, reason))
+        }
             );
             Err(Error::refused("capture", object, reason))
         }

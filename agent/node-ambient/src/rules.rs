@@ -12,7 +12,7 @@ use weir_netfilter::ipset::{IpsetEngine, IpsetOp, Set};
 use weir_netfilter::nft::{Data, ElementKey, NftEngine, Ruleset, TableFamily, TableId};
 use weir_netfilter::xtables::XtFamily;
 use weir_netlink::route::{Link, LinkKind};
-use weir_netlink::{Error, Netns, Result};
+use weir_netlink::{Netns, Result};
 use weir_rules::of_node::{if_supported, legacy_tables, sets_among};
 
 /// Maximum number of sysctls with a stored value: one per pod and a few more.
@@ -99,23 +99,6 @@ pub fn choose(node: &Node, side: Side) -> Result<Engine> {
         Err(e) if e.is_unsupported() => Ok(Engine::Xtables),
         // The trial namespace is gone, so nothing is in force.
         Err(e) => Err(e.with_in_force(weir_netlink::InForce::No)),
-    }
-}
-
-/// Checks that the engine supports the node's bridges, which need nf_tables.
-///
-/// # Errors
-/// The engine is that of the legacy tables, and links of pods or of the proxy are ports of a bridge.
-pub(crate) fn check_bridges(node: &Node, engine: Engine) -> Result<()> {
-    match (engine, node.bridges.iter().next()) {
-        (Engine::Xtables, Some((port, bridge))) => {
-            let reason = format!(
-                "it is a port of bridge {}, whose frames legacy tables do not see; use a kernel with nf_tables for bridges (CONFIG_NF_TABLES_BRIDGE), or capture by eBPF or inside the pods",
-                bridge.name
-            );
-            Err(Error::refused("capture", format!("link {port}"), reason))
-        }
-        _ => Ok(()),
     }
 }
 

@@ -2,8 +2,9 @@
 //! that the node never routes.
 
 use crate::ebpf::{answer, applied, bpffs, web};
+use crate::enrolled::with_second;
 use crate::scene::{
-    OUTSIDE, POD, PROXY, SECOND, Scene, Seen, Servers, ask, connect, connects, inside,
+    OUTSIDE, POD, PROXY, SECOND, Scene, Seen, Servers, ask, bridge, connect, connects, inside,
 };
 use crate::{is_reached_by_udp, state, up};
 use std::net::{SocketAddr, UdpSocket};
@@ -213,4 +214,38 @@ fn legacy_tables_refuse_ports_of_a_bridge() {
     }
     let present = scene.node.run(weir_node_ambient::rules::present);
     assert_eq!(present.unwrap().unwrap(), None);
+}
+
+/// One pod at a bridge does not keep the others from being captured, nor does a proxy there that is not active.
+#[test]
+fn legacy_tables_leave_out_a_pod_at_a_bridge() {
+    let Some(scene) = Scene::build() else {
+        return;
+    };
+    let _servers = Servers::start(&scene);
+    let routing = Routing::open_in(&scene.node).unwrap();
+    let port = routing.link("v3").unwrap().index;
+    routing.set_master(port, bridge(&routing)).unwrap();
+    if !up(&scene, Engine::Xtables, "") {
+        return;
+    }
+    let mut config = with_second(scene.config(&[(PROXY, 1)], ""), &scene);
+    let refused = compare(&config, &scene.node, None).unwrap_err();
+    config.leave_out = true;
+    let node = apply(&config, &scene.node, None, false).unwrap().node;
+    assert_eq!(node.left_out.keys().collect::<Vec<_>>(), ["pod-b"]);
+    for text in [&refused.to_string(), &node.left_out["pod-b"]] {
+        let parts = ["pod-b", "port of bridge br0", "eBPF"];
+        assert!(parts.iter().all(|part| text.contains(part)), "{text}");
+    }
+    for v6 in V4_AND_V6 {
+        assert_eq!(answer(&scene.pod, web(OUTSIDE, v6)), "outbound|outside|x");
+        assert_eq!(answer(&scene.outside, web(POD, v6)), "inbound|pod|x");
+    }
+    let mut config = scene.config(&[(PROXY, 1), (SECOND, 2)], "");
+    config.leave_out = true;
+    let refused = compare(&config, &scene.node, None).unwrap_err().to_string();
+    assert!(refused.contains("proxy zt-3"), "{refused}");
+    config.proxies[1].ready = false;
+    assert!(compare(&config, &scene.node, None).unwrap().is_empty());
 }

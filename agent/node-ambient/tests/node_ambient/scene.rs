@@ -58,7 +58,7 @@ pub(crate) fn tool(name: &str, args: &[&str]) -> Option<Output> {
 }
 
 /// The index of the bridge, which is created if it is absent.
-fn bridge(node: &Routing) -> u32 {
+pub(crate) fn bridge(node: &Routing) -> u32 {
     if let Ok(link) = node.link("br0") {
         return link.index;
     }
