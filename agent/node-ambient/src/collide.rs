@@ -5,7 +5,8 @@ use crate::config::Numbers;
 use crate::marks::{self, Owner};
 use crate::node::Node;
 use crate::objects::{
-    self, CARRIERS, SECOND_CARRIERS, WEIR, is_local_default, is_own, is_own_route,
+    self, CARRIERS, MAIN_RULE, SECOND_CARRIERS, WEIR, address_family, is_local_default, is_own,
+    is_own_route,
 };
 use crate::services::{Services, services};
 use std::cmp::Reverse;
@@ -163,6 +164,18 @@ fn routes_and_rules(ahead: &Ahead<'_>, found: &mut Vec<Collision>) -> Result<()>
         let has = |v6| ahead.node.families().iter().any(|f| f.is_v6 == v6);
         is_of_local(rule) && has(rule.family == AddressFamily::V6) && !rules.iter().any(is_before)
     };
+    for family in ahead.node.families().into_iter().map(address_family) {
+        let is_main = |r: &PolicyRule| r.family == family && r.priority == Some(MAIN_RULE);
+        if !rules.iter().any(is_main) {
+            found.push(Collision {
+                found: format!("no {family} policy rule has priority {MAIN_RULE}, that of the table main"),
+                effect: "the kernel skips rules that continue there, so that packets of the proxy and of the node to pods are lost"
+                    .to_owned(),
+                setting: "of the program that moved that rule",
+                bypasses: true,
+            });
+        }
+    }
     for rule in rules.iter().filter(|r| !is_own(r)) {
         if is_late(rule) {
             found.push(Collision {
@@ -184,7 +197,7 @@ fn routes_and_rules(ahead: &Ahead<'_>, found: &mut Vec<Collision>) -> Result<()>
             "it leads other packets into a table of this configuration"
         } else if takes {
             "it comes first and selects packets of pods"
-        } else if same_mark && at < 32_766 {
+        } else if same_mark && at < MAIN_RULE {
             "it selects by the same bits of the mark"
         } else {
             continue;

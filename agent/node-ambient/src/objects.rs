@@ -90,7 +90,7 @@ pub(crate) const VNIS: [u32; 2] = [1000, 1001];
 /// Metric of the guards: any other route comes first.
 pub(crate) const GUARD: u32 = u32::MAX;
 /// The priority of the policy rule for the main table (`fib_default_rules_init()`, net/ipv4/fib_rules.c).
-const MAIN_RULE: u32 = 32_766;
+pub(crate) const MAIN_RULE: u32 = 32_766;
 /// Mark in the proxy's namespace of a packet that TPROXY delivers.
 pub const TPROXY_MARK: u32 = 0x400;
 /// Mark in the proxy's namespace of a reply to a socket with a foreign address.

@@ -1,7 +1,9 @@
 //! Objects that other writers add later and that route packets of pods elsewhere although the desired state is complete: rules that change
 //! bits of marks, routes in the tables, and the policy rule for local routes.
 
-use crate::scene::{OUTSIDE, POD, PROXY, Scene, Servers, address, ask, connect, inside, tool};
+use crate::scene::{
+    OUTSIDE, POD, PROXY, Scene, Servers, address, ask, connect, connects, inside, tool,
+};
 use crate::{is_reached_by_udp, state, up};
 use std::net::SocketAddr;
 use weir_cni::compile::Engine;
@@ -289,6 +291,51 @@ fn the_table_of_local_routes_comes_first() {
     local("del", 100);
     let error = apply(&config, &scene.node, Some(Engine::Nft), false).unwrap_err();
     assert!(error.to_string().contains("32765"), "{error}");
+}
+
+/// The kernel skips a `goto` to a priority that no rule has: then packets that are not captured find the tables of captured ones.
+#[test]
+fn the_rule_for_the_main_table_is_where_packets_pass() {
+    let Some(scene) = Scene::build() else { return };
+    let _servers = Servers::start(&scene);
+    let main = |verb: &str, priority: u32| {
+        for family in ["-4", "-6"] {
+            let rule = format!("{family} rule {verb} pref {priority} lookup main");
+            run(&scene, "ip", &rule)?;
+        }
+        Some(())
+    };
+    let before = state(&scene);
+    if !up(&scene, Engine::Nft, "") {
+        return;
+    }
+    // Without a proxy, whose own connections to pods would reach it again and again.
+    let config = scene.config(&[], "");
+    apply(&config, &scene.node, Some(Engine::Nft), false).unwrap();
+    if main("add", 32_765).is_none() {
+        return;
+    }
+    let probes =
+        || [false, true].map(|v6| connects(&scene.node, SocketAddr::new(inside(POD, v6), 8080)));
+    let seen = || found(&scene, &config, Engine::Nft);
+    assert_eq!((probes(), seen()), ([true; 2], vec![]));
+    main("del", 32_766);
+    let without = seen();
+    assert_eq!((probes(), without.len()), ([false; 2], 2), "{without:?}");
+    for collision in &without {
+        let text = collision.to_string();
+        assert!(collision.bypasses && text.contains("32766"), "{text}");
+    }
+    main("add", 32_766);
+    assert_eq!((probes(), seen()), ([true; 2], vec![]));
+    main("del", 32_766);
+    // The rules are listed as `[unresolved]`.
+    remove(&scene.node, Some(&config)).unwrap();
+    let refused = apply(&config, &scene.node, Some(Engine::Nft), false).unwrap_err();
+    assert!(refused.to_string().contains("32766"), "{refused}");
+    main("add", 32_766);
+    main("del", 32_765);
+    assert_eq!(state(&scene), before);
 }
 
 /// Whether one of several datagrams from outside to an address of the node arrives.
