@@ -2,7 +2,7 @@
 
 use crate::config::{CarrierChoice, Config};
 use crate::node::Carrier;
-use crate::objects::{CARRIERS, SECOND_CARRIERS, VNIS};
+use crate::objects::{CARRIERS, SECOND_CARRIERS, SECOND_VNIS, VNIS};
 use std::net::{IpAddr, Ipv4Addr};
 use weir_netlink::route::{Geneve, Link, LinkKind, Routing, Vxlan};
 use weir_netlink::{Error, Netns, Result};
@@ -113,22 +113,21 @@ pub(crate) fn carrier(config: &Config, links: &[Link], remote: Option<IpAddr>) -
         Some(LinkKind::Veth(_)) => Some(Carrier::Veth),
         _ => None,
     };
+    let kind = there.map(CarrierChoice::of);
+    let chosen = choose(config.carrier, kind, CarrierChoice::is_made)?;
     let kept = match there {
-        Some(Carrier::Geneve(port) | Carrier::Vxlan(port)) => Some(port),
+        Some(Carrier::Geneve(port) | Carrier::Vxlan(port)) if kind == Some(chosen) => Some(port),
         _ => None,
     };
     let port = || {
         let known = config.tunnel_port.or(kept);
-        known.map_or_else(|| free_port(links, remote), Ok)
+        known.map_or_else(|| free_port(links, chosen, remote), Ok)
     };
-    let kind = there.map(CarrierChoice::of);
-    Ok(
-        match choose(config.carrier, kind, CarrierChoice::is_made)? {
-            CarrierChoice::Geneve => Carrier::Geneve(port()?),
-            CarrierChoice::Vxlan => Carrier::Vxlan(port()?),
-            CarrierChoice::Veth | CarrierChoice::Auto => Carrier::Veth,
-        },
-    )
+    Ok(match chosen {
+        CarrierChoice::Geneve => Carrier::Geneve(port()?),
+        CarrierChoice::Vxlan => Carrier::Vxlan(port()?),
+        CarrierChoice::Veth | CarrierChoice::Auto => Carrier::Veth,
+    })
 }
 
 fn is_ours(link: &Link) -> bool {
@@ -136,26 +135,31 @@ fn is_ours(link: &Link) -> bool {
     names.any(|name| link.name == *name)
 }
 
-/// Returns the first port from 6081 that is used neither by a foreign GENEVE link with `IFLA_GENEVE_COLLECT_METADATA`, nor by one to
-/// the same peer with one of our network identifiers.
-fn free_port(links: &[Link], remote: Option<IpAddr>) -> Result<u16> {
+/// Returns the first port from 6081 that new tunnels of this kind can have beside these links.
+///
+/// Different kinds do not share a socket: the second one could not be set up (`EADDRINUSE`). GENEVE links share theirs, except with one
+/// with `IFLA_GENEVE_COLLECT_METADATA`, and with one to the same peer with one of our network identifiers (`geneve_configure()`). VXLAN
+/// links share theirs only if their flags are the same, and not with the same identifier (`vxlan_vni_in_use()`): none is shared here.
+fn free_port(links: &[Link], kind: CarrierChoice, remote: Option<IpAddr>) -> Result<u16> {
+    let vnis = [VNIS, SECOND_VNIS].concat();
     let taken = |port: u16| {
-        let others = links.iter().filter(|l| !is_ours(l));
-        others.into_iter().any(|l| match &l.kind {
-            Some(LinkKind::Geneve(g)) => {
+        links.iter().any(|l| match &l.kind {
+            Some(LinkKind::Geneve(g)) if kind == CarrierChoice::Geneve => {
                 let external = g.collect_metadata.is_some();
                 let same = remote.is_some()
                     && g.remote.or(g.remote6) == remote
-                    && g.id.is_some_and(|id| VNIS.contains(&id));
+                    && g.id.is_some_and(|id| vnis.contains(&id));
                 g.port == Some(port) && (external || same)
             }
+            Some(LinkKind::Geneve(g)) => g.port == Some(port),
+            Some(LinkKind::Vxlan(v)) => v.port == Some(port),
             _ => false,
         })
     };
     (FIRST_PORT..=u16::MAX)
         .find(|port| !taken(*port))
         .ok_or_else(|| {
-            let reason = "every port from 6081 is taken by GENEVE links; give tunnel_port";
+            let reason = "every port from 6081 is taken by GENEVE or VXLAN links; give tunnel_port";
             Error::refused("choose", "a UDP port for tunnels", reason)
         })
 }
@@ -205,6 +209,41 @@ mod tests {
         );
         assert!(chosen(Geneve, Some(Vxlan), &[Vxlan, Veth]).is_err());
         assert_eq!(chosen(Vxlan, None, &[Vxlan, Veth]), Ok(Vxlan));
+    }
+
+    #[test]
+    fn a_port_is_free_if_tunnels_of_the_kind_can_have_it() {
+        use weir_netlink::route;
+        let peer = IpAddr::from([10, 0, 0, 2]);
+        let geneve = |id| route::Geneve {
+            id: Some(id),
+            remote: Some(peer),
+            port: Some(FIRST_PORT),
+            ..route::Geneve::default()
+        };
+        let external = route::Geneve {
+            collect_metadata: Some(Vec::new()),
+            ..geneve(0)
+        };
+        let vxlan = route::Vxlan {
+            id: Some(7),
+            port: Some(FIRST_PORT),
+            ..route::Vxlan::default()
+        };
+        for (kind, there, is_free) in [
+            (Geneve, LinkKind::Geneve(geneve(7)), true),
+            (Geneve, LinkKind::Geneve(geneve(VNIS[1])), false),
+            (Geneve, LinkKind::Geneve(geneve(SECOND_VNIS[0])), false),
+            (Geneve, LinkKind::Geneve(external), false),
+            (Geneve, LinkKind::Vxlan(vxlan.clone()), false),
+            (Vxlan, LinkKind::Geneve(geneve(7)), false),
+            (Vxlan, LinkKind::Vxlan(vxlan), false),
+        ] {
+            let links = [Link::new("other", there)];
+            let port = free_port(&links, kind, Some(peer)).unwrap();
+            let expected = FIRST_PORT + u16::from(!is_free);
+            assert_eq!(port, expected, "{kind:?} {links:?}");
+        }
     }
 
     #[test]

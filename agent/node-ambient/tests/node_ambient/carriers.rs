@@ -1,5 +1,6 @@
 //! The kind of links that carries first packets, without a setting and with one that the kernel does not support.
 
+use crate::before_routing::{CAPTURED, answers, run};
 use crate::carrier;
 use crate::scene::{OUTSIDE, POD, PROXY, Scene, Servers, ask, connect, inside};
 use std::net::SocketAddr;
@@ -97,6 +98,32 @@ fn one_kind_follows_another() {
                 }
             }
         }
+    }
+}
+
+/// Links of different kinds do not share a UDP port; that of a bridge of OVN is 6081.
+// matrix: newest
+#[test]
+fn tunnels_have_another_port_than_foreign_ones_of_another_kind() {
+    for (own, foreign) in [("vxlan", "geneve"), ("geneve", "vxlan")] {
+        let Some(scene) = Scene::build() else { return };
+        let add = format!("link add other type {foreign} id 7 remote 192.0.2.1 dstport 6081");
+        let routing = Routing::open_in(&scene.node).unwrap();
+        if !CarrierChoice::ORDER[..2].iter().all(|kind| is_made(*kind)) {
+            return println!("skipped: this kernel has not both kinds of tunnels");
+        }
+        if run(&scene, "ip", &add).is_none() {
+            return;
+        }
+        routing
+            .set_up(routing.link("other").unwrap().index)
+            .unwrap();
+        let _servers = Servers::start(&scene);
+        let config = scene.config(&[(PROXY, 1)], &carrier(own));
+        apply(&config, &scene.node, None, false).unwrap();
+        let left = compare(&config, &scene.node, None).unwrap();
+        assert!(left.is_empty(), "{own}: {left:?}");
+        assert_eq!(answers(&scene, false), CAPTURED, "{own}");
     }
 }
 
