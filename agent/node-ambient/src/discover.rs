@@ -50,15 +50,19 @@ pub(crate) fn discover(
         bridges.extend(bridge_of(&links, &found.device, by, &object)?);
         active = Some(found);
     }
-    // The newest of the previously active proxies that still exists.
+    // The previously active proxies that still exist, the newest first. While none is active, each slot keeps its proxy.
     let mut others: Vec<&Proxy> = config.proxies.iter().collect();
     others.retain(|p| active.as_ref().is_none_or(|active| active.proxy != **p));
     others.sort_by_key(|p| std::cmp::Reverse((p.created, p.uid.as_str())));
     let known = active
         .as_ref()
         .and_then(|active| slot_of(&slots, &links, &bridges, active));
-    let mut former = None;
+    let slots_left = slots.len() - usize::from(active.is_some());
+    let mut former: Vec<LocatedProxy> = Vec::new();
     for proxy in others {
+        if former.len() == slots_left {
+            break;
+        }
         let Some(found) = find_if_there(&routing, &links, proxy)? else {
             continue;
         };
@@ -66,14 +70,14 @@ pub(crate) fn discover(
             continue;
         };
         bridges.extend(bridge);
+        let is_held = |slot| known == Some(slot) || former.iter().any(|f| f.slot == slot);
         let slot = slot_of(&slots, &links, &bridges, &found);
-        if let Some(slot) = slot.filter(|slot| known != Some(*slot)) {
-            former = Some(LocatedProxy { slot, ..found });
-            break;
+        if let Some(slot) = slot.filter(|slot| !is_held(*slot)) {
+            former.push(LocatedProxy { slot, ..found });
         }
     }
     if let Some(active) = &mut active {
-        let other = usize::from(former.as_ref().is_some_and(|former| former.slot == 0));
+        let other = usize::from(former.iter().any(|former| former.slot == 0));
         active.slot = known.unwrap_or(other);
     }
     let (mut devices, mut left_out) = (BTreeMap::new(), BTreeMap::new());
@@ -273,16 +277,16 @@ fn bridge_of(
     };
     let name = master.name.clone();
     match (master.kind.as_ref().map(LinkKind::word), master.mac) {
-        (Some("bridge"), Some(mac)) => Ok(Some((device.to_owned(), Bridge { name, mac }))),
-        (Some("openvswitch"), _) => {
-            let reason = format!(
-                "its link {device} is a port of Open vSwitch ({name}), whose packets do not pass the node's netfilter; capture by eBPF or inside the pods"
         (Some("bridge"), _) if by == By::LegacyRules => {
             let reason = format!(
                 "its link {device} is a port of bridge {name}, whose frames legacy tables do not see; use a kernel with nf_tables for bridges (CONFIG_NF_TABLES_BRIDGE), or capture by eBPF or inside the pods"
             );
             Err(Error::refused("capture", object, reason))
         }
+        (Some("bridge"), Some(mac)) => Ok(Some((device.to_owned(), Bridge { name, mac }))),
+        (Some("openvswitch"), _) => {
+            let reason = format!(
+                "its link {device} is a port of Open vSwitch ({name}), whose packets do not pass the node's netfilter; capture by eBPF or inside the pods"
             );
             Err(Error::refused("capture", object, reason))
         }

@@ -70,7 +70,7 @@ fn example(has_ipv6: bool, dns: bool) -> Node {
             host: Ipv4Addr::LOCALHOST.into(),
             slot: 0,
         }),
-        before: None,
+        before: Vec::new(),
         devices: BTreeMap::new(),
         bridges: BTreeMap::new(),
         sources: BTreeMap::new(),

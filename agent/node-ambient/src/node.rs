@@ -59,8 +59,8 @@ pub struct Node {
     pub carrier: Carrier,
     /// The active proxy; `None` without one.
     pub active: Option<LocatedProxy>,
-    /// The previously active proxy, until it is gone: its connections continue.
-    pub before: Option<LocatedProxy>,
+    /// The previously active proxies, the newest first, until they are gone: their connections continue. At most one per slot.
+    pub before: Vec<LocatedProxy>,
     /// Host ends of the pods' links, by UID.
     pub devices: BTreeMap<String, Vec<String>>,
     /// The bridges of those links, and of the proxies' links, that are ports of one, by the link's name.

@@ -111,6 +111,7 @@ pub fn host(node: &Node) -> Objects {
         host_routes(node, family, &mut objects.routes);
         objects.rules.extend(host_rules(node, family));
     }
+    let mut devices: BTreeSet<&str> = node.proxies().map(|p| node.arrival(&p.device)).collect();
     if let Some(active) = &node.active {
         let carriers = carriers(active.slot);
         objects.links = links(node, carriers, node.remote(), 0);
@@ -119,13 +120,11 @@ pub fn host(node: &Node) -> Objects {
                 link.peer = Some(peer.to_owned());
             }
         }
-        let devices = carriers.into_iter();
-        let devices = devices.chain(node.proxies().map(|p| node.arrival(&p.device)));
-        let devices: BTreeSet<&str> = devices.collect();
-        objects
-            .sysctls
-            .extend(devices.into_iter().flat_map(accepting));
+        devices.extend(carriers);
     }
+    objects
+        .sysctls
+        .extend(devices.into_iter().flat_map(accepting));
     // New links copy the value of `default`: the link of a new pod carries traffic before its enrolment is complete.
     let all = ["all", "default"].into_iter();
     let devices: BTreeSet<&str> = node
@@ -292,7 +291,7 @@ fn host_routes(node: &Node, family: Family, routes: &mut Vec<RouteSpec>) {
     let guarded = [outbound, proxy].into_iter().chain(second);
     routes.extend(guarded.map(|table| guard(default_of(family), table)));
     routes.extend(pods.keys().map(|pod| guard(Family::alone(*pod), inbound)));
-    if let Some(before) = &node.before {
+    for before in &node.before {
         to_proxy(node, before, family, routes);
     }
     let (Some(active), Some(address)) = (&node.active, family.proxy) else {

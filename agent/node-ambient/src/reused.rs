@@ -103,10 +103,8 @@ mod tests {
     fn rules(marks: Marks, numbers: Numbers) -> Vec<PolicyRule> {
         let mut node = node(BOTH, Carrier::Veth);
         (node.config.marks, node.config.routing) = (marks, numbers);
-        node.before = node
-            .active
-            .clone()
-            .map(|active| LocatedProxy { slot: 1, ..active });
+        let before = node.active.clone().into_iter();
+        node.before = before.map(|it| LocatedProxy { slot: 1, ..it }).collect();
         let mut rules = objects::host(&node).rules;
         rules.sort_by_key(|rule| rule.priority);
         assert_eq!(rules.len(), 10, "five of each family");

@@ -24,7 +24,7 @@ pub(crate) fn node(text: &str, carrier: Carrier) -> Node {
         config,
         carrier,
         active,
-        before: None,
+        before: Vec::new(),
         devices: [("a".to_owned(), vec!["veth-a".to_owned()])].into(),
         bridges: BTreeMap::new(),
         sources: BTreeMap::new(),

@@ -42,6 +42,7 @@ mod sources;
 mod tagged;
 mod unlisted;
 mod unnumbered;
+mod unready;
 mod writers;
 
 use leaks::{Flows, Left, Tap};
