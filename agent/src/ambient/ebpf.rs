@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weir_ambient::AMBIENT;
 use weir_cni::log::count;
-use weir_cni::redirection::Visit;
+use weir_cni::redirection::{Failure, Visit};
 use weir_core::journal::Journal;
 use weir_core::journal::ambient::{By, Event};
 use weir_core::journal::pod::{Cause, Repair};
@@ -202,7 +202,14 @@ impl ByPrograms {
         // Removes rules written by an agent with another setting, or by `weir apply`; not before the programs capture.
         let remove = |visit: &Visit<'_>| redirect.remove_rules(visit, false);
         let removed = held.sandbox.visit_for(&AMBIENT, remove).map_err(text);
-        let rules = removed.and_then(|removed| removed.map_err(text));
+        // What the failure says of a redirection is not that of the programs.
+        let beside = |e: Failure| {
+            format!(
+                "the programs are attached, and netfilter rules may be in force beside them: {}",
+                e.reason
+            )
+        };
+        let rules = removed.and_then(|removed| removed.map_err(beside));
         let rules = rules.map_err(failed)?;
         let captured = Captured {
             engine: Some(By::Ebpf),
@@ -387,7 +394,9 @@ mod tests {
             std::thread::sleep(PAUSE);
         }
         for is_drift in [true, false] {
-            let drift = capture(Some(&first)).unwrap_err().drift.unwrap();
+            let failed = capture(Some(&first)).unwrap_err();
+            assert!(!failed.why.contains("nothing is changed"), "{}", failed.why);
+            let drift = failed.drift.unwrap();
             assert_eq!(drift.differences > 0, is_drift, "{drift:?}");
         }
         drop(lines);
