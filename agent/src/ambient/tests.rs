@@ -18,6 +18,7 @@ use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::net::IpAddr;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use steps::Running;
@@ -29,9 +30,10 @@ use weir_drift::{Drift, Drifted};
 use weir_live::Proof;
 use weir_netlink::Netns;
 use weir_reconcile::{Job, Next, Queue, Reconciler, Uid};
+use weir_testing::TempDir;
 
 const PODS: u8 = 4;
-/// Where the plugin says that pods are. It does not matter to the stand-in for rules, but has to be a namespace.
+/// What is at the paths where the plugin says that pods are. It does not matter to the stand-in for rules, but has to be a namespace.
 static NETNS: LazyLock<Option<Netns>> = LazyLock::new(weir_testing::namespace);
 
 /// What there is outside of the agent. It survives the agent.
@@ -147,6 +149,9 @@ struct Scene {
     objects: BTreeMap<u8, serde_json::Value>,
     /// As the watch saw them last.
     published: BTreeMap<u8, serde_json::Value>,
+    /// Where the plugin reports the sandbox of each pod.
+    paths: BTreeMap<u8, PathBuf>,
+    dir: TempDir,
 }
 
 fn settings() -> AmbientSettings {
@@ -239,6 +244,8 @@ impl Scene {
             mode: None,
             objects: BTreeMap::new(),
             published: BTreeMap::new(),
+            paths: BTreeMap::new(),
+            dir: TempDir::new(),
         }
     }
 
@@ -396,33 +403,52 @@ impl Scene {
 
     /// While nothing is watched the agent may take it for the pod of this name before, or know none: then the sandbox is removed.
     fn hand_over(&mut self, pod: u8, address: &str) {
-        let (Some(uid), Some(netns)) = (self.uid(pod), &*NETNS) else {
+        let Some((uid, path)) = self.make_anew(pod) else {
             return;
         };
         let known = self.pods.get("shop", &format!("web-{pod}"));
-        self.births += 1;
         let mut world = self.shared.world();
-        world
-            .netns
-            .remove(&*uid)
-            .iter()
-            .for_each(|n| world.ends(*n));
-        let Some(known) = known else { return };
-        world.netns.insert(uid.to_string(), self.births);
+        let Some(known) = known else {
+            world.netns.remove(&*uid);
+            return;
+        };
         if known.uid() != &*uid {
             world.mistaken.insert(known.uid().to_owned(), self.births);
         }
         drop(world);
-        self.call(&known.uid().into(), netns, vec![address.parse().unwrap()]);
+        self.call(&known.uid().into(), &path, vec![address.parse().unwrap()]);
     }
 
-    /// The plugin is called for this namespace.
-    fn call(&mut self, uid: &Uid, netns: &Netns, addresses: Vec<IpAddr>) {
+    /// The runtime makes the pod's sandbox anew, at another path.
+    fn make_anew(&mut self, pod: u8) -> Option<(Uid, PathBuf)> {
+        let (uid, netns) = (self.uid(pod)?, NETNS.as_ref()?);
+        self.births += 1;
+        let path = self.dir.file(&self.births.to_string());
+        std::os::unix::fs::symlink(netns.path(), &path).unwrap();
+        if let Some(before) = self.paths.insert(pod, path.clone()) {
+            std::fs::remove_file(before).unwrap();
+        }
+        let mut world = self.shared.world();
+        let before = world.netns.insert(uid.to_string(), self.births);
+        before.iter().for_each(|n| world.ends(*n));
+        drop(world);
+        Some((uid, path))
+    }
+
+    /// The same without the plugin. The agent notices that the namespace it knows is gone.
+    fn make_untold(&mut self, pod: u8) {
+        if let Some((uid, _)) = self.make_anew(pod) {
+            self.agent.drifted.put(uid, None);
+        }
+    }
+
+    /// The plugin is called for the namespace at this path.
+    fn call(&mut self, uid: &Uid, netns: &Path, addresses: Vec<IpAddr>) {
         let known = self.pods.all().into_iter().find(|v| v.uid() == &**uid);
         let sandbox = Sandbox {
             addresses,
             before: known.map(|view| view.addresses()).unwrap_or_default(),
-            netns: netns.path(),
+            netns: netns.to_owned(),
         };
         self.agent.told.put(uid, sandbox);
         self.agent.queue.changed(uid, self.now);

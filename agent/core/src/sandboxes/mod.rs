@@ -112,6 +112,8 @@ struct State {
     held: BTreeMap<String, Arc<Held>>,
     /// The namespace that the plugin announced last, by UID, until it is accepted.
     announced: BTreeMap<String, NetnsOfPod>,
+    /// The path that the plugin reported last and the place where this process saw it, by UID.
+    seen: BTreeMap<String, (NetnsOfPod, PathBuf)>,
     /// The announced namespace as [`Sandboxes::there`] read it, by UID, until [`Sandboxes::find`] uses it.
     read: BTreeMap<String, Read>,
 }
@@ -163,10 +165,12 @@ impl Sandboxes {
         state.announced.insert(uid.to_owned(), netns);
     }
 
-    /// As [`Sandboxes::announce`], for a plugin that reports only the path.
+    /// As [`Sandboxes::announce`], for a plugin that reports only the path. A path that was announced before and no longer exists stays
+    /// announced: [`Sandboxes::find`] reports it, and uses the other sources.
     ///
     /// # Errors
-    /// There is no such file here or below the root of the node, it is not a network namespace, or it is the node's own.
+    /// There is no such file here or below the root of the node, and there was none before; it is not a network namespace, or it is the
+    /// node's own.
     pub fn announce_path(&self, uid: &str, path: &Path) -> Result<(), String> {
         let (mut refused, mut hidden) = (None, String::new());
         if !path.is_absolute() {
@@ -187,7 +191,18 @@ impl Sandboxes {
                 }
             };
             let path = path.to_owned();
-            self.announce(uid, NetnsOfPod { path, dev, ino });
+            let netns = NetnsOfPod { path, dev, ino };
+            self.announce(uid, netns.clone());
+            let seen = (netns, place);
+            locked(&self.0.state).seen.insert(uid.to_owned(), seen);
+            return Ok(());
+        }
+        let seen = locked(&self.0.state).seen.get(uid).cloned();
+        let is_gone = |(netns, place): &(NetnsOfPod, PathBuf)| {
+            netns.path == path && refused.is_none() && matches!(exists(place), Ok(false))
+        };
+        if let Some((netns, _)) = seen.filter(is_gone) {
+            self.announce(uid, netns);
             return Ok(());
         }
         let (unseen, path) = (Self::unseen(path, &hidden), path.display());
@@ -267,6 +282,7 @@ impl Sandboxes {
         let mut state = locked(&self.0.state);
         state.held.retain(|uid, _| uids.contains(uid.as_str()));
         state.announced.retain(|uid, _| uids.contains(uid.as_str()));
+        state.seen.retain(|uid, _| uids.contains(uid.as_str()));
         state.read.clear();
         drop(state);
         *locked(&self.0.scan) = None;

@@ -3,7 +3,7 @@
 use super::Sandboxes;
 use super::place::Identity;
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use weir_cni::plugin::NetnsOfPod;
 use weir_netlink::Netns;
@@ -143,4 +143,43 @@ fn a_namespace_of_another_pod_is_not_taken_because_the_plugin_names_it() {
     // Its namespace is closed when it has ended.
     sandboxes.forget("uid-b");
     assert_eq!(named("uid-a").unwrap().id(), netns.id());
+}
+
+/// It was seen before, so this agent would see it if it were there: the runtime has removed it.
+#[test]
+fn a_path_of_the_plugin_that_is_gone_leaves_the_pod_to_the_other_sources() {
+    const GONE: &str = "uid-of-gone";
+    let (Some(named), Some(next)) = (weir_testing::namespace(), weir_testing::namespace()) else {
+        return;
+    };
+    let Some(group) = weir_testing::groups::Group::of_pod(GONE) else {
+        return;
+    };
+    let dir = weir_testing::TempDir::new();
+    let (path, sandboxes) = (dir.file("netns"), Sandboxes::of_node());
+    let address = IpAddr::from([10, 0, 0, 6]);
+    let uids = serde_json::json!({"uids": [GONE]});
+    let identity: Identity = serde_json::from_value(uids).unwrap();
+    let pod = identity.with_addresses(vec![address]);
+    let announce = || sandboxes.announce_path(GONE, &path);
+    let find = || sandboxes.find(&pod, Instant::now());
+    let link = |to: &Path| std::os::unix::fs::symlink(to, &path).unwrap();
+
+    assert!(announce().unwrap_err().contains("mounted below /host"));
+    link(&named.path());
+    announce().unwrap();
+    std::fs::remove_file(&path).unwrap();
+    announce().unwrap();
+    let why = find().unwrap_err();
+    let expected = format!("the plugin named {}, which is not taken", path.display());
+    assert!(why.contains(&expected), "{why}");
+    add(&next, address);
+    let sleep = || std::process::Command::new("sleep").arg("600").spawn();
+    let process = weir_testing::Process(next.run(sleep).unwrap().unwrap());
+    group.take(process.0.id());
+    assert_eq!(find().unwrap().id(), next.id());
+    // One that cannot be looked at may be there, and another one was never seen.
+    link("netns".as_ref());
+    assert!(announce().is_err());
+    assert!(sandboxes.announce_path(GONE, &dir.file("other")).is_err());
 }

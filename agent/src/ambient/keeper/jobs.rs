@@ -354,6 +354,8 @@ impl Keeper {
         // The annotation of an earlier agent no longer shows that it is captured, although it may be seen for some time.
         memory.is_known &= left.suspected;
         (memory.taken, memory.by_plugin, memory.waits) = (None, None, false);
+        // By the time it joins again, the container runtime may have made another sandbox.
+        memory.netns = None;
         if memory.captured.is_none() {
             memory.overrides = None;
             self.let_go(memory);

@@ -45,6 +45,7 @@ impl Scene {
             Step::Slow(is) => self.slow(*is),
             Step::Flush(pod) => self.flush(*pod),
             Step::Sandbox(pod, moves) => self.sandbox(*pod, *moves),
+            Step::Untold(pod) => self.make_untold(*pod),
             Step::Strips(pod) => {
                 // Another program removes the annotation.
                 let uid = self.uid(*pod);
@@ -222,6 +223,8 @@ pub(super) enum Step {
     Flush(u8),
     /// The plugin hands it over, with the address of its birth or one that it never had.
     Sandbox(u8, bool),
+    /// Its sandbox is made anew, with the same address, and the plugin does not reach the agent.
+    Untold(u8),
     Foreign(u8, bool),
     Strips(u8),
     Fault(char, Option<Fault>),
@@ -262,6 +265,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => Just(Step::Disconnect),
         2 => pod.clone().prop_map(Step::Flush),
         2 => (pod.clone(), any::<bool>()).prop_map(|(pod, moves)| Step::Sandbox(pod, moves)),
+        1 => pod.clone().prop_map(Step::Untold),
         1 => pod.clone().prop_map(Step::Strips),
         1 => (pod, any::<bool>()).prop_map(|(pod, is)| Step::Foreign(pod, is)),
         8 => (what, fault).prop_map(|(what, fault)| Step::Fault(what, fault)),
@@ -345,6 +349,8 @@ fn histories_that_went_wrong_come_to_rest() {
         vec![Namespace(true), Birth(0), Birth(2), Work(4), Ends(0), Namespace(false), Publish(2), Restart, Begin, Work(1), Birth(0), fails('r'), Namespace(true), Work(1)],
         // The annotation is of the sandbox before, and the new one has never had rules.
         vec![Namespace(true), Birth(0), Work(4), Connect, Work(4), Publish(0), Restart, Work(4), Sandbox(0, false), fails('r'), Work(2), OptOut(0, true), Work(1), OptOut(0, false), Work(1)],
+        // The path that the plugin reported is gone.
+        vec![Namespace(true), Birth(0), Work(1), fails('r'), Sandbox(0, false), Work(1), Untold(0)],
     ];
     for steps in all {
         assert_eq!(comes_to_rest(&steps), Ok(()), "{steps:?}");

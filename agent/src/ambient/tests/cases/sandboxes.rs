@@ -121,7 +121,7 @@ fn another_attachment_of_an_enrolled_pod_takes_nothing_away() {
             scene.rest();
             assert_eq!(scene.check(), Ok(()));
             let probes = scene.shared.world().probes.clone();
-            scene.call(&uid, netns, addresses);
+            scene.call(&uid, &netns.path(), addresses);
             // What would be told to the proxy is not.
             scene.step(&Step::Fault('p', Some(Fault::Fails)));
             scene.work(10);
@@ -129,7 +129,7 @@ fn another_attachment_of_an_enrolled_pod_takes_nothing_away() {
             assert_eq!(scene.shared.world().probes, probes);
             // Rules that are gone are made again before the answer.
             scene.shared.world().rules.clear();
-            scene.call(&uid, netns, vec![]);
+            scene.call(&uid, &netns.path(), vec![]);
             scene.work(10);
             assert_eq!(scene.shared.world().rules.len(), 1);
             assert_eq!(scene.agent.keeper.verdict(&uid), Ok(()));
@@ -198,4 +198,33 @@ fn an_enrolled_pod_without_a_namespace_has_its_addresses_at_the_host_after_a_res
     scene.death(1);
     scene.rest();
     assert_eq!(scene.shared.world().probes, [].into());
+}
+
+/// Its ADD failed, and the runtime removed the sandbox. It could never be captured again.
+#[test]
+fn a_pod_is_looked_for_elsewhere_when_the_path_that_the_plugin_reported_is_gone() {
+    let _ = weir_testing::namespace_or_skip!();
+    let (mut scene, uid) = Scene::joining();
+    scene.step(&Step::Fault('r', Some(Fault::Fails)));
+    scene.sandbox(1, false);
+    scene.work(10);
+    assert_eq!(scene.memory(&uid).state, Some(State::Failed));
+    scene.make_untold(1);
+    scene.rest();
+    assert_eq!(scene.check(), Ok(()));
+}
+
+/// This path was never seen. The next sandbox is made while the pod is outside of the mesh.
+#[test]
+fn a_pod_that_left_is_not_looked_for_where_the_plugin_reported_it() {
+    let (mut scene, uid) = Scene::joining();
+    scene.call(&uid, "/weir/none".as_ref(), vec![]);
+    scene.work(10);
+    let why = scene.memory(&uid).why.clone().unwrap();
+    assert!(why.contains("/weir/none is not seen"), "{why}");
+    for mode in ["none", "ambient"] {
+        scene.namespace(mode);
+        scene.rest();
+        assert_eq!(scene.check(), Ok(()), "{mode}");
+    }
 }
