@@ -355,7 +355,7 @@ impl Keeper {
         memory.is_known &= left.suspected;
         (memory.taken, memory.by_plugin, memory.waits) = (None, None, false);
         // By the time it joins again, the container runtime may have made another sandbox.
-        memory.netns = None;
+        (memory.netns, memory.annotate) = (None, None);
         if memory.captured.is_none() {
             memory.overrides = None;
             self.let_go(memory);

@@ -182,3 +182,21 @@ fn a_pod_is_shown_as_enrolled_when_it_is_annotated() {
     scene.rest();
     assert_eq!(scene.check(), Ok(()));
 }
+
+/// It left before the annotation was written, and without rules other nodes could not reach it by HBONE.
+#[test]
+fn a_pod_that_joins_again_is_not_called_enabled_before_it_is_captured() {
+    let (mut scene, uid) = Scene::joining();
+    let done = run(scene.begin());
+    let next = scene.agent.keeper.done(&uid, Ok(done));
+    scene.agent.queue.done(&uid, next, scene.now);
+    scene.namespace("none");
+    scene.work(10);
+    assert!(scene.shared.world().rules.is_empty());
+    scene.step(&Step::Fault('r', Some(Fault::Fails)));
+    scene.namespace("ambient");
+    scene.work(10);
+    assert_eq!(scene.shared.world().annotations, [].into());
+    scene.rest();
+    assert_eq!(scene.check(), Ok(()));
+}
