@@ -269,12 +269,11 @@ impl Memory {
     }
 
     fn leaves(&self, why: Why) -> Task {
-        let has_own_network = !self.view.pod.spec.host_network && !self.view.addresses().is_empty();
-        let is_unseen = self.inherited && has_own_network && why != Why::Ended;
+        // In the host's network namespace, no rules are a pod's. Its annotation comes from a manifest.
+        let running = why != Why::Ended && !self.view.pod.spec.host_network;
+        let is_unseen = self.inherited && running && !self.view.addresses().is_empty();
         if self.has_traces() || is_unseen {
-            return Task::Leave {
-                running: why != Why::Ended,
-            };
+            return Task::Leave { running };
         }
         match (self.annotation(), self.writes.pause(self.at)) {
             (Some(_), None) => Task::Annotate(None),

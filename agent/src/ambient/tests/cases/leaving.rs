@@ -3,6 +3,7 @@
 use super::run;
 use crate::ambient::tests::histories::Step;
 use crate::ambient::tests::{Fault, Scene, settings};
+use serde_json::json;
 use weir_core::journal::ambient::{Event, State};
 use weir_reconcile::Reconciler;
 
@@ -80,4 +81,27 @@ fn a_pod_whose_namespace_becomes_excluded_leaves_with_the_reason() {
         panic!("{whys:?}");
     };
     assert!(why.contains("EXCLUDE_NAMESPACES"), "{why}");
+}
+
+/// Its manifest is that of an enrolled pod, with `hostNetwork: true`: no network namespace of its own is ever found.
+#[test]
+fn a_pod_of_the_host_network_loses_the_annotation_of_its_manifest() {
+    let mut scene = Scene::new();
+    scene.namespace("ambient");
+    scene.birth(1);
+    let uid = scene.uid(1).unwrap();
+    {
+        let mut world = scene.shared.world();
+        world.netns.remove(&*uid);
+        world
+            .annotations
+            .insert(uid.to_string(), "enabled".to_owned());
+    }
+    scene.change(1, |p| {
+        p["spec"] = json!({"hostNetwork": true});
+        p["status"]["conditions"] = json!([{"type": "Ready", "status": "True"}]);
+    });
+    scene.rest();
+    assert_eq!(scene.check(), Ok(()));
+    assert_eq!(scene.memory(&uid).state, None);
 }
