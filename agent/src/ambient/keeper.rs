@@ -341,12 +341,12 @@ impl Reconciler for Keeper {
         let mut memories: Vec<_> = self.memory.iter().collect();
         // If several pods had an address in succession, the one verified last gets it, not one whose network namespace is
         // no longer found; addresses of a running job are newer still.
-        memories.sort_by_key(|(_, m)| (m.in_flight.is_some(), m.is_verified(), m.verified_at));
+        memories.sort_by_key(|(_, m)| (m.adds().is_some(), m.is_verified(), m.verified_at));
         for (uid, memory) in memories {
             if memory.is_of_earlier_agent() {
                 spared.insert(Uid::clone(uid), memory.addresses());
             }
-            let addresses = memory.in_flight.as_ref().unwrap_or(&memory.probed).iter();
+            let addresses = memory.adds().unwrap_or(&memory.probed).iter();
             all.extend(addresses.map(|address| (*address, Uid::clone(uid))));
         }
         self.hands.probes.expect(all, spared);

@@ -7,7 +7,7 @@ use super::hands::Captured;
 use super::keeper::Sandbox;
 use std::net::IpAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
 use weir_ambient::PodOverrides;
 use weir_core::journal::PodRef;
@@ -66,8 +66,8 @@ pub(super) struct Memory {
     pub(super) writes: Heals,
     /// When the running or last job was due.
     pub(super) at: Instant,
-    /// The addresses that the running job adds to the host's rules; empty for a pod that leaves.
-    pub(super) in_flight: Option<Vec<IpAddr>>,
+    /// The addresses that the running job adds to the host's rules, once it knows them; empty for a pod that leaves.
+    pub(super) in_flight: Option<Arc<OnceLock<Vec<IpAddr>>>>,
     pub(super) state: Option<State>,
     pub(super) since: SystemTime,
     pub(super) why: Option<String>,
@@ -205,6 +205,11 @@ impl Memory {
         }
         let by_plugin = self.by_plugin.as_ref();
         by_plugin.map_or_else(|| view.addresses(), |by| by.hearsay(view))
+    }
+
+    /// Returns the addresses that the running job adds to the host's rules, if it knows them already.
+    pub(super) fn adds(&self) -> Option<&Vec<IpAddr>> {
+        self.in_flight.as_ref()?.get()
     }
 
     pub(super) fn annotation(&self) -> Option<Annotation> {

@@ -10,6 +10,7 @@ use crate::ambient::work::{self, Enrolled, Enrolment, Leaving, Left, NotEnrolled
 use crate::dataplane::Spent;
 use futures::FutureExt;
 use std::net::IpAddr;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 use weir_ambient::PodOverrides;
 use weir_core::journal::ambient::{Event, State};
@@ -123,7 +124,7 @@ impl Keeper {
             memory.probes_pass,
             memory.proved.as_ref().is_some_and(is_proof),
         );
-        memory.in_flight = Some(addresses.clone());
+        let in_flight = Arc::clone(memory.in_flight.insert(Arc::default()));
         memory.writer = memory.drifted.take().flatten().or(memory.writer.take());
         let (hands, roster) = (self.hands.clone(), self.roster.clone());
         Job::Thread(Box::new(move || {
@@ -155,7 +156,10 @@ impl Keeper {
                 Ok(())
             });
             let enrolled = match announced {
-                Ok(()) => work::enrol(&hands, &roster, work, &mut spent),
+                Ok(()) => {
+                    let _ = in_flight.set(work.addresses.clone());
+                    work::enrol(&hands, &roster, work, &mut spent)
+                }
                 Err(why) => Err(why.into()),
             };
             Done::Enrolled(Box::new(enrolled), spent)
@@ -175,7 +179,7 @@ impl Keeper {
             overrides: memory.overrides.clone().unwrap_or_default(),
             by_plugin: memory.by_plugin.clone(),
         };
-        memory.in_flight = Some(Vec::new());
+        memory.in_flight = Some(Arc::new(OnceLock::from(Vec::new())));
         let leaving = Leaving {
             asked,
             uid: memory.view.uid().into(),

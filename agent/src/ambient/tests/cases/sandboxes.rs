@@ -7,6 +7,7 @@ use crate::ambient::tests::{Fault, NETNS, Scene};
 use serde_json::json;
 use std::net::IpAddr;
 use weir_core::journal::ambient::State;
+use weir_netlink::route::{LOOPBACK_IFINDEX, Routing};
 use weir_reconcile::{Reconciler, Uid};
 
 /// The plugin starts the pod when it is told so.
@@ -227,4 +228,28 @@ fn a_pod_that_left_is_not_looked_for_where_the_plugin_reported_it() {
         scene.rest();
         assert_eq!(scene.check(), Ok(()), "{mode}");
     }
+}
+
+/// The result of the previous plugin may have that of the bridge at the host, whose own connections were taken for probes.
+#[test]
+fn an_address_that_a_new_sandbox_lacks_is_never_at_the_host() {
+    let netns = weir_testing::namespace_or_skip!();
+    let [own, of_bridge] = ["10.0.0.1", "10.0.0.254"].map(|a| a.parse::<IpAddr>().unwrap());
+    let routing = Routing::open_in(&netns).unwrap();
+    routing.set_up(LOOPBACK_IFINDEX).unwrap();
+    assert!(routing.add_address(LOOPBACK_IFINDEX, own.into()).unwrap());
+    let (mut scene, uid) = Scene::joining();
+    scene.call(&uid, &netns.path(), vec![own, of_bridge]);
+    let job = scene.begin();
+    scene.agent.keeper.round(true);
+    assert_eq!(scene.shared.world().probes, [].into());
+    let done = run(job);
+    let of_pod = [(own, uid.to_string())].into();
+    for _ in 0..2 {
+        assert_eq!(scene.shared.world().probes, of_pod);
+        scene.agent.keeper.round(true);
+    }
+    scene.agent.keeper.done(&uid, Ok(done));
+    scene.agent.keeper.round(true);
+    assert_eq!(scene.shared.world().probes, of_pod);
 }
