@@ -9,7 +9,7 @@ use socket2::{Domain, SockAddr, Socket, Type};
 use std::fs;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -54,17 +54,20 @@ fn file(path: &Path) -> io::Result<File> {
     Ok((meta.dev(), meta.ino(), meta.created().ok()))
 }
 
-/// Creates a socket with a unique temporary name: in each container, the agent may be process 1.
+/// Creates a socket with a unique temporary name: in each container, the agent may be process 1. Binds it through a descriptor of the
+/// directory, because the path with that name may be longer than [`PATH`].
 fn bind_beside(path: &Path) -> io::Result<(Socket, PathBuf)> {
     let socket = Socket::new(Domain::UNIX, Type::SEQPACKET.cloexec(), None)?;
+    let held = fs::File::open(path.with_file_name("."))?;
+    let dir = PathBuf::from(format!("/proc/self/fd/{}", held.as_raw_fd()));
     let mut tries = 0;
     loop {
         // Each `RandomState` has random keys.
         let number = RandomState::new().hash_one(tries) & 0xffff_ffff;
-        let new = path.with_file_name(format!("{BESIDE}{number:08x}"));
+        let name = format!("{BESIDE}{number:08x}");
         tries += 1;
-        match socket.bind(&SockAddr::unix(&new)?) {
-            Ok(()) => return Ok((socket, new)),
+        match socket.bind(&SockAddr::unix(dir.join(&name))?) {
+            Ok(()) => return Ok((socket, path.with_file_name(name))),
             Err(e) if e.kind() == io::ErrorKind::AddrInUse && tries < TRIES => {}
             Err(e) => return Err(e),
         }

@@ -48,6 +48,21 @@ fn a_path_of_another_file_or_too_long_is_refused() {
     scene.node.says_times("socket None", 2);
 }
 
+/// The temporary name of its file was longer than a path may be.
+#[test]
+fn the_longest_path_that_peers_can_connect_to_is_bound() {
+    let dir = weir_testing::TempDir::new();
+    let rest = 107 - dir.path().as_os_str().len() - "//z".len();
+    let below = dir.file(&"x".repeat(rest));
+    std::fs::create_dir(&below).unwrap();
+    let (node, path) = (Arc::new(Node::default()), below.join("z"));
+    assert_eq!(path.as_os_str().len(), 107);
+    node.set(&[]);
+    let _server = server(&node, &below, |o| o.path.clone_from(&path));
+    Ztunnel::connect(&path).snapshots(1);
+    assert_eq!(std::fs::read_dir(&below).unwrap().count(), 1);
+}
+
 #[test]
 fn strangers_are_refused() {
     let scene = Scene::with(|o| o.users = vec![12345]);
