@@ -117,7 +117,7 @@ pub trait Workloads: Send + Sync {
     fn all(&self) -> Option<Vec<Workload>>;
 }
 
-/// Receives events, on the thread where they occur. It must not block.
+/// Receives events, on the thread where they occur. It must not block, and not use the [`Handle`].
 pub trait Observer: Send + Sync {
     /// The number of connections changed.
     fn connections(&self, count: usize);

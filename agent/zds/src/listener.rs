@@ -233,9 +233,8 @@ fn begin(shared: &Arc<Shared>, socket: Socket) -> Result<JoinHandle<()>, String>
         connections.remove(0).close();
     }
     connections.push(Arc::clone(&connection));
-    let count = connections.len();
+    shared.observer.connections(connections.len());
     drop(connections);
-    shared.observer.connections(count);
     let of_thread = (Arc::clone(shared), Arc::clone(&connection));
     let serve = move || {
         let (shared, connection) = of_thread;
@@ -255,7 +254,6 @@ fn end(shared: &Shared, connection: &Arc<Connection>) {
     connection.requests.close();
     let mut connections = shared.connections();
     connections.retain(|other| other.id != connection.id);
-    let count = connections.len();
-    drop(connections);
-    shared.observer.connections(count);
+    // Under the lock: of two changes at once, the second one is reported last.
+    shared.observer.connections(connections.len());
 }

@@ -74,6 +74,19 @@ fn strangers_are_refused() {
     assert_eq!(scene.handle().newest(), None);
 }
 
+/// The number that is reported last is that of the connections that are left.
+#[test]
+fn connections_that_end_at_once_are_counted_in_order() {
+    let scene = Scene::new();
+    let both = [connect(&scene.path()), connect(&scene.path())];
+    scene.node.says("connections 2");
+    *scene.node.slow_at.lock().unwrap() = Some(1);
+    drop(both);
+    scene.node.says_times("closed", 2);
+    let counts = scene.node.said("connections");
+    assert_eq!(counts.last().map(String::as_str), Some("connections 0"));
+}
+
 #[test]
 fn the_file_of_the_socket_is_for_its_owner_alone() {
     use std::os::unix::fs::PermissionsExt;

@@ -25,6 +25,8 @@ pub(crate) const ACK: [u8; 2] = [0x0a, 0x00];
 pub(crate) struct Node {
     pub(crate) pods: Mutex<Option<Vec<Workload>>>,
     pub(crate) said: Mutex<Vec<String>>,
+    /// The number of connections whose report takes long.
+    pub(crate) slow_at: Mutex<Option<usize>>,
 }
 
 impl Workloads for Node {
@@ -35,6 +37,9 @@ impl Workloads for Node {
 
 impl Observer for Node {
     fn connections(&self, count: usize) {
+        if *self.slow_at.lock().unwrap() == Some(count) {
+            std::thread::sleep(Duration::from_millis(300));
+        }
         self.say(format!("connections {count}"));
     }
     fn snapshot(&self, added: usize, kept: usize) {
