@@ -109,7 +109,7 @@ pub(super) fn verified(
     } else if is_in_sync {
         let alone = match unknown {
             Some(_) => ", and it is unknown whether eBPF programs capture as well",
-            None if is_complete => " and no other object of weir",
+            None if is_complete => " and no other object of ambient mode",
             None => "",
         };
         output::text(&format!("verified: {netns} holds the redirection{alone}\n"))?;

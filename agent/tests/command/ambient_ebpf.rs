@@ -701,7 +701,7 @@ fn where_bpf_is_forbidden_programs_are_not_taken_for_absent() {
         let out = scene.without_bpf(error, &verify);
         let text = String::from_utf8_lossy(&out.stdout);
         assert_eq!(
-            text.contains("no other object"),
+            text.contains("no other object of ambient mode"),
             !is_told,
             "{error}: {text}"
         );
