@@ -431,13 +431,25 @@ impl Scene {
         let mut world = self.shared.world();
         let before = world.netns.insert(uid.to_string(), self.births);
         before.iter().for_each(|n| world.ends(*n));
+        // A job that has begun cannot know that the pod was captured in an earlier one.
+        if self.agent.running.contains_key(&uid) {
+            world.lost.insert(self.births);
+        }
         drop(world);
         Some((uid, path))
     }
 
-    /// The same without the plugin. The agent notices that the namespace it knows is gone.
+    /// The same without the plugin. The job of its last call has seen the path of that time, and the agent notices that the namespace it
+    /// knows is gone.
     fn make_untold(&mut self, pod: u8) {
-        if let Some((uid, _)) = self.make_anew(pod) {
+        if let (Some(uid), Some(path)) = (self.uid(pod), self.paths.get(&pod)) {
+            let _ = self.agent.keeper.sandboxes.announce_path(&uid, path);
+        }
+        if let Some((uid, path)) = self.make_anew(pod) {
+            self.paths.remove(&pod);
+            std::fs::remove_file(path).unwrap();
+            // Nor can any job, if the rules fail there.
+            self.shared.world().lost.insert(self.births);
             self.agent.drifted.put(uid, None);
         }
     }
