@@ -70,6 +70,12 @@ pub(crate) fn ends_in(path: &Path, ending: &str) -> bool {
     name.as_bytes().ends_with(ending.as_bytes())
 }
 
+/// Returns true if a runtime would read a file of this name.
+pub(crate) fn is_candidate(path: &Path) -> bool {
+    let mut endings = [".conf", ".conflist", ".json"].into_iter();
+    endings.any(|ending| ends_in(path, ending))
+}
+
 /// Returns `NAME.conflist` for `NAME.conf`.
 pub(super) fn as_list(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
@@ -82,10 +88,8 @@ fn candidates(dir: &Path) -> io::Result<Vec<PathBuf>> {
     for entry in std::fs::read_dir(dir)? {
         let entry = entry?;
         let path = entry.path();
-        let mut endings = [".conf", ".conflist", ".json"].into_iter();
-        let wanted = endings.any(|ending| ends_in(&path, ending));
         // libcni skips directories, but neither symbolic links nor pipes, on which a runtime blocks forever.
-        if wanted && !entry.file_type()?.is_dir() {
+        if is_candidate(&path) && !entry.file_type()?.is_dir() {
             found.push(path);
         }
     }

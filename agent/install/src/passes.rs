@@ -11,8 +11,9 @@ use weir_core::journal::{Journal, process};
 
 /// Pause between two searches for a configuration: another writer may be writing it in pieces.
 const PACE: Duration = Duration::from_millis(100);
-/// Interval of searches while there is no configuration: an empty directory that the node deletes, and that a
-/// mount keeps alive, causes no event.
+/// Interval of searches while there is no configuration, and of inspections afterwards. No event is caused by an empty
+/// directory that the node deletes and a mount keeps alive, nor by files outside of the watched directories: targets of
+/// links, and plugins of a list without `plugins`, in the directory with its name.
 const LOOK: Duration = Duration::from_secs(5);
 /// Interval of the log line while contention continues.
 const SUMMARY: Duration = Duration::from_secs(60);
@@ -251,12 +252,25 @@ impl Agent {
         if self.failing.take().is_some() {
             self.journal.record(Event::Recovered);
         }
+        let preempted = inspection.preempted;
         self.journal.record(Event::Installed {
             configuration: self.configuration(),
-            preempted: inspection.preempted,
+            preempted: preempted.clone(),
             quiet: self.quiet,
         });
-        let woken = watch.wait(&self.signals, None).map_err(watch_failed)?;
+        let woken = loop {
+            let woken = watch.wait(&self.signals, Some(LOOK));
+            let woken = woken.map_err(watch_failed)?;
+            if !matches!(woken, Woken::Late) {
+                break woken;
+            }
+            let now = self.installer.inspect()?;
+            if now.changed.is_some() || now.preempted != preempted {
+                let what = now.changed.or(now.preempted);
+                let none = "no other configuration sorts first any more";
+                break Woken::Changed(what.unwrap_or_else(|| none.into()));
+            }
+        };
         self.not_in_force();
         match woken {
             Woken::Late => {}

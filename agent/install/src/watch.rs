@@ -1,6 +1,6 @@
 //! Waits for changes to the installed files.
 
-use super::listing::ends_in;
+use super::listing::is_candidate;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, InotifyEvent, WatchDescriptor};
@@ -227,7 +227,7 @@ impl Watch {
         };
         let path = path.join(name);
         let counts = match watched {
-            Watched::Configurations(_) => ends_in(&path, ".conf") || ends_in(&path, ".conflist"),
+            Watched::Configurations(_) => is_candidate(&path),
             _ => true,
         };
         counts.then(|| format!("{} {verb}", path.display()))
@@ -242,6 +242,27 @@ fn leads(path: &Path) -> Option<(u64, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_that_a_runtime_reads_wakes_and_another_one_does_not() {
+        let tasks = Tasks::new(weir_core::journal::Journal::default()).unwrap();
+        let signals = Signals::block(tasks).unwrap();
+        let dir = std::env::temp_dir().join(format!("weir-wakes-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        for (name, wakes) in [
+            ("a.conf", true),
+            (".conflist", true),
+            ("05-x.json", true),
+            ("notes.txt", false),
+        ] {
+            let mut watch = Watch::new().unwrap();
+            watch.configurations(&dir).unwrap();
+            std::fs::write(dir.join(name), "{}").unwrap();
+            let woken = watch.wait(&signals, Some(Duration::from_millis(100)));
+            assert_eq!(matches!(woken, Ok(Woken::Changed(_))), wakes, "{name}");
+        }
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
 
     #[test]
     fn a_task_that_ends_by_itself_ends_every_wait() {

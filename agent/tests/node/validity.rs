@@ -396,6 +396,7 @@ fn a_configuration_behind_another_one_is_not_in_force() {
         ("05-first.conflist", BRIDGE, named),
         ("05-first.conflist", BRIDGE, ("CHAINED_CNI_PLUGIN", "false")),
         ("05-broken.conflist", "{", ("CNI_CONF_NAME", "")),
+        ("05-x.json", r#"{"type": "x"}"#, ("CNI_CONF_NAME", "")),
     ] {
         let node = Node::new();
         node.write("net.d/10-a.conflist", BRIDGE);
@@ -422,7 +423,25 @@ fn a_configuration_behind_another_one_is_not_in_force() {
         let line = plan.lines().find(|l| l.contains("runtimes may use"));
         assert!(line.is_some_and(|l| l.contains(first)), "{plan}");
         assert!(!plan.contains("in force"), "{plan}");
+        if env.1.is_empty() {
+            std::fs::remove_file(node.path(&format!("net.d/{first}"))).unwrap();
+            agent.until("in force again", || is_in_force() == 1);
+        }
     }
+}
+
+/// The plugins of a list without `plugins` are in the directory with its name, which is not watched.
+#[test]
+fn a_list_that_is_loaded_from_a_directory_is_noticed() {
+    let node = Node::new();
+    node.write("net.d/05-a.conflist", r#"{"name": "a"}"#);
+    node.write("net.d/10-b.conflist", BRIDGE);
+    std::fs::create_dir(node.path("net.d/a")).unwrap();
+    let agent = node.ready(&[]);
+    node.write("net.d/a/1.conf", r#"{"type": "x"}"#);
+    agent.says("05-a.conflist cannot take the plugin");
+    std::fs::remove_file(node.path("net.d/a/1.conf")).unwrap();
+    agent.until("ready", || agent.is_ready());
 }
 
 /// Go decodes it, so that runtimes use the file.
