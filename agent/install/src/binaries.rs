@@ -1,7 +1,7 @@
 //! The programs to install: the plugin, and everything else in the same directory of the image.
 
 use super::desired::Desired;
-use super::files::{self, Stop};
+use super::files::{self, Stamp, Stop};
 use nix::unistd::geteuid;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -53,25 +53,24 @@ pub(super) fn programs(desired: &Desired) -> Result<Vec<Program>, String> {
 }
 
 impl Program {
-    /// Returns why it must be copied; `None` if the node has it already, as a file of ours that is neither a link, which another
-    /// writer may change, nor writable for another owner.
-    pub(super) fn differs(&self, stop: Stop<'_>) -> Option<&'static str> {
+    /// Returns the stamp of the program on the node: a file of ours that is neither a link, which another writer may change, nor
+    /// writable for another owner. The error is the reason why it must be copied.
+    pub(super) fn installed(&self, stop: Stop<'_>) -> Result<Stamp, &'static str> {
         match std::fs::symlink_metadata(&self.target) {
-            Err(_) => Some("it is missing on the node"),
-            Ok(meta) if !meta.is_file() => Some("the node has no regular file of this name"),
-            Ok(meta) if meta.uid() != geteuid().as_raw() => Some("another user owns it"),
-            Ok(meta) if meta.mode() & 0o7777 != self.mode => Some("its mode differs"),
+            Err(_) => Err("it is missing on the node"),
+            Ok(meta) if !meta.is_file() => Err("the node has no regular file of this name"),
+            Ok(meta) if meta.uid() != geteuid().as_raw() => Err("another user owns it"),
+            Ok(meta) if meta.mode() & 0o7777 != self.mode => Err("its mode differs"),
             Ok(_) => match files::same_bytes(&self.source, &self.target, stop) {
-                Ok(true) => None,
-                Ok(false) => Some("the node has another version"),
-                Err(_) => Some("the node's version cannot be read"),
+                Ok(same) => same.ok_or("the node has another version"),
+                Err(_) => Err("the node's version cannot be read"),
             },
         }
     }
 
-    /// Copies the program next to its target and renames it, since a running program cannot be written to. Returns false if
-    /// `stop` ended the copy before it was complete.
-    pub(super) fn copy(&self, stop: Stop<'_>) -> Result<bool, String> {
+    /// Copies the program next to its target and renames it, since a running program cannot be written to. Returns its stamp;
+    /// `None` if `stop` ended the copy before it was complete.
+    pub(super) fn copy(&self, stop: Stop<'_>) -> Result<Option<Stamp>, String> {
         files::copy(&self.source, &self.target, self.mode, stop).map_err(|e| {
             format!(
                 "cannot copy {} to {}: {e}{}",

@@ -2,7 +2,7 @@
 
 use super::unfinished::Unfinished;
 use nix::fcntl::{PosixFadviseAdvice, posix_fadvise};
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, fchown};
 use std::path::Path;
@@ -32,22 +32,30 @@ impl Stamp {
     /// Calls `stat(2)`. `None` if there is no such file.
     #[must_use]
     pub fn of(path: &Path) -> Option<Self> {
-        let meta = std::fs::metadata(path).ok()?;
-        Some(Self {
+        std::fs::metadata(path).ok().map(|meta| Self::from(&meta))
+    }
+}
+
+impl From<&Metadata> for Stamp {
+    fn from(meta: &Metadata) -> Self {
+        Self {
             device: meta.dev(),
             inode: meta.ino(),
             size: meta.size(),
             mode: meta.mode(),
             changed: (meta.ctime(), meta.ctime_nsec()),
-        })
+        }
     }
 }
 
 /// Replaces a file: writes a new one next to it, syncs and renames it. If this fails, the old file is unchanged. A symbolic
 /// link is replaced too, as by upstream's installer, and its target is left alone: it may be outside of the directory, where
-/// no file is expected, and cannot be replaced atomically through the link.
-pub fn replace(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
-    replace_if(path, bytes, mode, None, || true).map(drop)
+/// no file is expected, and cannot be replaced atomically through the link. Returns the stamp of the written file, whatever
+/// is at the path by now.
+pub fn replace(path: &Path, bytes: &[u8], mode: u32) -> io::Result<Stamp> {
+    let (unfinished, mut file) = Unfinished::beside(path)?;
+    file.write_all(bytes)?;
+    unfinished.finish(file, mode)
 }
 
 /// As [`replace`], with owner and group of the file `like` if this process may change them. `still` is called after the sync,
@@ -65,20 +73,25 @@ pub(super) fn replace_if(
         // Istio's manifest does not grant CAP_CHOWN; the file then keeps our owner.
         let _ = fchown(&file, Some(of.uid()), Some(of.gid()));
     }
-    unfinished.finish_if(file, mode, still)
+    Ok(unfinished.finish_if(file, mode, still)?.is_some())
 }
 
-/// Copies a file of at most [`LARGEST`] bytes in the same way. Returns false if `stop` cancelled the copy. Drops both files
+/// Copies a file of at most [`LARGEST`] bytes in the same way. Returns `None` if `stop` cancelled the copy. Drops both files
 /// from the page cache, which counts as memory of the agent's container.
-pub(super) fn copy(source: &Path, target: &Path, mode: u32, stop: Stop<'_>) -> io::Result<bool> {
+pub(super) fn copy(
+    source: &Path,
+    target: &Path,
+    mode: u32,
+    stop: Stop<'_>,
+) -> io::Result<Option<Stamp>> {
     let from = File::open(source)?;
     let (unfinished, file) = Unfinished::beside(target)?;
     if !copy_chunks(&from, &file, stop)? {
-        return Ok(false);
+        return Ok(None);
     }
-    unfinished.finish(file, mode)?;
+    let stamp = unfinished.finish(file, mode)?;
     forget(&from);
-    Ok(true)
+    Ok(Some(stamp))
 }
 
 fn copy_chunks(mut from: &File, mut to: &File, stop: Stop<'_>) -> io::Result<bool> {
@@ -103,13 +116,15 @@ pub(super) fn too_large() -> io::Error {
     io::Error::new(io::ErrorKind::FileTooLarge, why)
 }
 
-/// Returns true if two files have the same content; false also if `stop` cancelled the comparison.
-pub(super) fn same_bytes(a: &Path, b: &Path, stop: Stop<'_>) -> io::Result<bool> {
+/// Returns the stamp of `b`, taken before the comparison, if two files have the same content; `None` also if `stop` cancelled
+/// the comparison.
+pub(super) fn same_bytes(a: &Path, b: &Path, stop: Stop<'_>) -> io::Result<Option<Stamp>> {
     let (mut a, mut b) = (File::open(a)?, File::open(b)?);
-    let same = a.metadata()?.len() == b.metadata()?.len() && same_content(&mut a, &mut b, stop)?;
+    let meta = b.metadata()?;
+    let same = a.metadata()?.len() == meta.len() && same_content(&mut a, &mut b, stop)?;
     forget(&a);
     forget(&b);
-    Ok(same)
+    Ok(same.then(|| Stamp::from(&meta)))
 }
 
 fn same_content(a: &mut File, b: &mut File, stop: Stop<'_>) -> io::Result<bool> {
@@ -185,17 +200,16 @@ mod tests {
         for (after, done) in [(0, false), (1, false), (3, false), (4, true)] {
             let asked = Cell::new(0);
             let stop = || asked.replace(asked.get() + 1) >= after;
-            assert_eq!(
-                copy(&source, &target, 0o755, &stop).unwrap(),
-                done,
-                "{after}"
-            );
+            let copied = copy(&source, &target, 0o755, &stop).unwrap();
+            assert_eq!(copied.is_some(), done, "{after}");
+            assert!(copied.is_none() || copied == Stamp::of(&target), "{after}");
             let old = std::fs::metadata(&target).unwrap().len() < CHUNK;
             assert_eq!(old, !done, "{after}");
             assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 2, "{after}");
         }
-        assert!(same_bytes(&source, &target, &|| false).unwrap());
-        assert!(!same_bytes(&source, &target, &|| true).unwrap());
+        let same = same_bytes(&source, &target, &|| false).unwrap();
+        assert!(same.is_some() && same == Stamp::of(&target));
+        assert_eq!(same_bytes(&source, &target, &|| true).unwrap(), None);
         std::fs::remove_dir_all(&dir).unwrap();
     }
 }

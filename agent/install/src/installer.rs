@@ -71,7 +71,7 @@ pub enum Pass {
 pub struct Installer {
     desired: Desired,
     remembered: Option<Remembered>,
-    stamps: Vec<(PathBuf, Option<Stamp>)>,
+    stamps: Vec<(PathBuf, Stamp)>,
     credentials: Option<String>,
 }
 
@@ -98,20 +98,25 @@ impl Installer {
         let mut written = Vec::new();
         for program in programs(&self.desired).map_err(fail(Step::Binaries))? {
             warnings.extend(unfinished::tidy_copies(&program.target));
-            if let Some(why) = program.differs(stop) {
-                if !program.copy(stop).map_err(fail(Step::Binaries))? {
-                    return Ok(None);
+            let stamp = match program.installed(stop) {
+                Ok(stamp) => stamp,
+                Err(why) => {
+                    let Some(stamp) = program.copy(stop).map_err(fail(Step::Binaries))? else {
+                        return Ok(None);
+                    };
+                    done.push(format!(
+                        "program {} is written: {why}",
+                        program.target.display()
+                    ));
+                    stamp
                 }
-                done.push(format!(
-                    "program {} is written: {why}",
-                    program.target.display()
-                ));
-            }
-            self.remember(&mut written, program.target);
+            };
+            self.remember(&mut written, program.target, stamp);
         }
         let path = self.desired.kubeconfig.clone();
         let (text, _) = kubeconfig(&self.desired.access).map_err(fail(Step::Kubeconfig))?;
-        self.write_kubeconfig(&text)
+        let stamp = self
+            .write_kubeconfig(&text)
             .map_err(fail(Step::Kubeconfig))?;
         if self.credentials.as_ref() != Some(&text) {
             done.push(format!(
@@ -123,12 +128,12 @@ impl Installer {
             }
         }
         self.credentials = Some(text);
-        self.remember(&mut written, path);
+        self.remember(&mut written, path, stamp);
         self.stamps.retain(|(path, _)| written.contains(path));
         Ok(Some(Files { done, warnings }))
     }
 
-    fn write_kubeconfig(&self, text: &str) -> Result<(), String> {
+    fn write_kubeconfig(&self, text: &str) -> Result<Stamp, String> {
         let path = &self.desired.kubeconfig;
         files::replace(path, text.as_bytes(), self.desired.kubeconfig_mode).map_err(|e| {
             format!(
@@ -144,7 +149,7 @@ impl Installer {
     /// It cannot be written; the file is unchanged.
     pub fn hand_over(&self, token: &str) -> Result<(), String> {
         let (text, _) = with_token(&self.desired.access, token)?;
-        self.write_kubeconfig(&text)
+        self.write_kubeconfig(&text).map(drop)
     }
 
     /// Returns a directory that was deleted on the node. The mount of this container refers to the deleted one for as long as
@@ -159,8 +164,7 @@ impl Installer {
     }
 
     /// Remembers a written file. Files of an earlier pass stay known until this one is complete: they are still on the node.
-    fn remember(&mut self, written: &mut Vec<PathBuf>, path: PathBuf) {
-        let stamp = Stamp::of(&path);
+    fn remember(&mut self, written: &mut Vec<PathBuf>, path: PathBuf, stamp: Stamp) {
         self.stamps.retain(|(known, _)| *known != path);
         self.stamps.push((path.clone(), stamp));
         written.push(path);
@@ -279,8 +283,7 @@ impl Installer {
 
     fn changed(&self) -> Option<String> {
         let mut stamps = self.stamps.iter();
-        // A file without a stamp was deleted right after it was written, or could not be examined.
-        let changed = stamps.find(|(path, stamp)| stamp.is_none() || Stamp::of(path) != *stamp);
+        let changed = stamps.find(|(path, stamp)| Stamp::of(path) != Some(*stamp));
         changed.map(|(path, _)| format!("{} was changed", path.display()))
     }
 
@@ -355,15 +358,60 @@ impl Installer {
 mod tests {
     use super::*;
     use std::collections::BTreeMap;
+    use std::ffi::OsString;
     use weir_core::settings::resolve;
 
-    /// Another program may delete a file right after it was written.
+    /// The installer of the pod before lives on for a while, and writes its own files again.
     #[test]
-    fn a_file_that_was_not_there_after_it_was_written_is_not_in_sync() {
-        let desired = Desired::of(&resolve(&BTreeMap::new(), &|_| None), "info").unwrap();
+    fn a_file_that_another_installer_replaces_meanwhile_is_not_in_sync() {
+        let dir = std::env::temp_dir().join(format!("weir-lost-race-{}", std::process::id()));
+        let lookup = |name: &str| match name {
+            "WEIR_CNI_BIN_SOURCE_DIR" => Some(dir.join("source").into_os_string()),
+            "WEIR_SERVICE_ACCOUNT_DIR" => Some(dir.join("account").into_os_string()),
+            "WEIR_MOUNTED_CNI_BIN_DIR" | "MOUNTED_CNI_NET_DIR" | "CNI_AGENT_RUN_DIR" => {
+                Some(dir.join("node").into_os_string())
+            }
+            "KUBERNETES_SERVICE_HOST" => Some(OsString::from("10.96.0.1")),
+            "KUBERNETES_SERVICE_PORT" => Some(OsString::from("443")),
+            _ => None,
+        };
+        for (name, text) in [
+            ("source/istio-cni", "ours"),
+            ("node/istio-cni", "ours"),
+            ("account/token", "t"),
+            ("account/ca.crt", "pem"),
+        ] {
+            std::fs::create_dir_all(dir.join(name).parent().unwrap()).unwrap();
+            std::fs::write(dir.join(name), text).unwrap();
+        }
+        let replaced = |path: &Path| {
+            std::fs::write(dir.join("beside"), "them").unwrap();
+            std::fs::rename(dir.join("beside"), path).unwrap();
+        };
+        let desired = Desired::of(&resolve(&BTreeMap::new(), &lookup), "info").unwrap();
         let mut installer = Installer::new(desired);
-        installer.remember(&mut Vec::new(), "/nonexistent/istio-cni".into());
-        let why = installer.changed().unwrap();
-        assert!(why.contains("/nonexistent/istio-cni"), "{why}");
+        let files = installer.files(&|| false).unwrap().unwrap();
+        assert_eq!((files.done.len(), installer.changed_files()), (1, None));
+        // While the program is compared.
+        let program = dir.join("node/istio-cni");
+        let stop = || {
+            replaced(&program);
+            false
+        };
+        installer.files(&stop).unwrap().unwrap();
+        let why = installer.changed().expect("another program");
+        assert!(why.contains("node/istio-cni "), "{why}");
+        // After a file got its name.
+        for next in [Some(&replaced as &dyn Fn(&Path)), None] {
+            installer.stamps.clear();
+            let stamp = files::replace(&program, b"ours", 0o755).unwrap();
+            match next {
+                Some(replaced) => replaced(&program),
+                None => std::fs::remove_file(&program).unwrap(),
+            }
+            installer.remember(&mut Vec::new(), program.clone(), stamp);
+            assert!(installer.changed().is_some());
+        }
+        std::fs::remove_dir_all(&dir).unwrap();
     }
 }

@@ -48,5 +48,5 @@ pub(super) fn keep(desired: &Desired, listing: &Listing) -> io::Result<()> {
     if let Some(dir) = path.parent() {
         std::fs::create_dir_all(dir)?;
     }
-    files::replace(&path, format!("{}\n", names.join("\n")).as_bytes(), 0o600)
+    files::replace(&path, format!("{}\n", names.join("\n")).as_bytes(), 0o600).map(drop)
 }

@@ -56,9 +56,9 @@ fn binaries(desired: &Desired, steps: &mut Vec<Planned>) {
         }
         Ok(programs) => steps.extend(programs.into_iter().map(|p| {
             let from = p.source.display();
-            let (action, why) = match p.differs(&|| false) {
-                Some(why) => ("write", format!("from {from}: {why}")),
-                None => ("keep", format!("it is {from}")),
+            let (action, why) = match p.installed(&|| false) {
+                Err(why) => ("write", format!("from {from}: {why}")),
+                Ok(_) => ("keep", format!("it is {from}")),
             };
             Planned {
                 action,

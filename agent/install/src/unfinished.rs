@@ -7,7 +7,7 @@
 use super::copy::has_ours;
 use super::desired::Desired;
 use super::entry::PLUGIN;
-use super::files::is_absence;
+use super::files::{Stamp, is_absence};
 use super::listing::{ends_in, read_json};
 use std::borrow::Cow;
 use std::fs::{File, OpenOptions, TryLockError};
@@ -88,29 +88,35 @@ impl Unfinished {
         Ok(Some((unfinished, file)))
     }
 
-    /// Syncs the file and renames it.
-    pub(super) fn finish(self, file: File, mode: u32) -> io::Result<()> {
-        self.finish_if(file, mode, || true).map(drop)
+    /// Syncs the file and renames it. Returns its stamp: another installer may have replaced it at its path since.
+    pub(super) fn finish(mut self, file: File, mode: u32) -> io::Result<Stamp> {
+        self.sync(file, mode)?;
+        self.rename()
     }
 
-    /// As [`Unfinished::finish`], if `still`, which is called between the two, returns true. Returns its result.
+    /// As [`Unfinished::finish`], if `still`, which is called between the two, returns true; else `None`.
     pub(super) fn finish_if(
         mut self,
         file: File,
         mode: u32,
         still: impl FnOnce() -> bool,
-    ) -> io::Result<bool> {
+    ) -> io::Result<Option<Stamp>> {
+        self.sync(file, mode)?;
+        still().then(|| self.rename()).transpose()
+    }
+
+    fn sync(&self, file: File, mode: u32) -> io::Result<()> {
         file.set_permissions(std::fs::Permissions::from_mode(mode))?;
-        file.sync_all()?;
-        drop(file);
-        if !still() {
-            return Ok(false);
-        }
+        file.sync_all()
+    }
+
+    fn rename(&mut self) -> io::Result<Stamp> {
         std::fs::rename(&self.path, &self.target)?;
         self.finished = true;
+        let stamp = Stamp::from(&self.lock.metadata()?);
         super::files::sync_dir(&self.target);
         super::files::forget(&self.lock);
-        Ok(true)
+        Ok(stamp)
     }
 }
 
@@ -318,7 +324,7 @@ mod tests {
         std::fs::write(source.0.join("p"), "a program").unwrap();
         let target = dir.0.join("p");
         let copied = super::super::files::copy(&source.0.join("p"), &target, 0o755, &|| false);
-        assert!(copied.unwrap());
+        assert!(copied.unwrap().is_some());
         super::super::files::replace(&target, b"another", 0o600).unwrap();
         let events = inotify.read_events().unwrap();
         let masks: Vec<_> = events.iter().map(|e| e.mask).collect();

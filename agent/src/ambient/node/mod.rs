@@ -284,7 +284,7 @@ impl AtNode {
         };
         let text = format!(r#"{{"ztunnelReady":{ready},"redirectMode":"{mode}"}}"#);
         match weir_install::replace(&file, text.as_bytes(), 0o644) {
-            Ok(()) => state.shared = Some(ready),
+            Ok(_) => state.shared = Some(ready),
             Err(e) => {
                 let why = format!("{}: {e}", file.display());
                 self.0.journal.record(Event::NotShared { why });
