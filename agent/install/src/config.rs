@@ -34,11 +34,20 @@ pub(crate) struct Written {
     pub(crate) source: Option<(PathBuf, Json)>,
     /// A file under another name that it replaces.
     pub(crate) replaces: Option<PathBuf>,
-    /// Other configurations with an earlier entry of ours, and their text without it; `None` for those to be removed, which
-    /// have nothing else or are a copy.
-    pub(crate) strays: Vec<(PathBuf, Option<String>)>,
+    /// Other configurations with an earlier entry of ours, as they were read.
+    pub(crate) strays: Vec<Stray>,
     /// The data by which later checks recognize it.
     pub(crate) remembered: Remembered,
+}
+
+/// A configuration with an earlier entry of ours.
+#[derive(Debug)]
+pub(crate) struct Stray {
+    pub(crate) path: PathBuf,
+    /// Its content, as it was read.
+    json: Json,
+    /// Its text without the entry; `None` for a file to be removed, which has nothing else or is a copy.
+    pub(crate) text: Option<String>,
 }
 
 /// Chooses a configuration from the current content of the directory.
@@ -163,10 +172,7 @@ pub(super) fn list_name(source: &Path) -> PathBuf {
 /// separate configuration, no other one may keep an entry that is not updated. If the one to extend is named, and in
 /// owned mode, only copies left by earlier agents and configurations with our entry alone are removed: the others were not
 /// chosen here.
-fn strays(
-    desired: &Desired,
-    except: &[&PathBuf],
-) -> Result<Vec<(PathBuf, Option<String>)>, String> {
+fn strays(desired: &Desired, except: &[&PathBuf]) -> Result<Vec<Stray>, String> {
     let listing = listing::list(&desired.net_dir).map_err(|e| unlisted(desired, &e))?;
     let left = copy::left(desired, &listing).map_err(|e| e.to_string())?;
     let left: Vec<PathBuf> = left.into_iter().map(Path::to_owned).collect();
@@ -175,13 +181,13 @@ fn strays(
         .valid
         .into_iter()
         .filter(|(p, _)| !except.contains(&p));
-    let cleaned = others.filter_map(|(p, json)| {
-        let is_left = left.contains(&p);
-        match is_left || listing::is_only_ours(&json) {
-            true => Some((p, None)),
-            false if only_left => None,
-            false => Some((p, Some(without(json).ok()??.pretty()))),
-        }
+    let cleaned = others.filter_map(|(path, json)| {
+        let text = match left.contains(&path) || listing::is_only_ours(&json) {
+            true => None,
+            false if only_left => return None,
+            false => Some(without(json.clone()).ok()??.pretty()),
+        };
+        Some(Stray { path, json, text })
     });
     Ok(cleaned.collect())
 }
@@ -240,8 +246,12 @@ impl Written {
             files::remove(old).map_err(|e| format!("cannot remove {}: {e}", old.display()))?;
         }
         let mut are_same = true;
-        for (path, text) in &self.strays {
+        for Stray { path, json, text } in &self.strays {
             let Some(text) = text else {
+                if listing::read_object(path).as_ref() != Ok(json) {
+                    are_same = false;
+                    continue;
+                }
                 files::remove(path)
                     .map_err(|e| format!("cannot remove {}: {e}", path.display()))?;
                 continue;
@@ -264,7 +274,7 @@ impl Written {
         let valid = listing.valid.iter().map(|(path, _)| path);
         let invalid = listing.invalid.iter().map(|(path, _)| path);
         let stays = |path: &&PathBuf| {
-            let is_removed = |(stray, text): &(PathBuf, _)| stray == *path && Option::is_none(text);
+            let is_removed = |stray: &Stray| stray.path == **path && stray.text.is_none();
             self.replaces.as_ref() != Some(*path) && !self.strays.iter().any(is_removed)
         };
         let before = |path: &&PathBuf| path.as_os_str() < self.path.as_os_str() && stays(path);
@@ -362,6 +372,18 @@ mod tests {
         assert!(made().apply().unwrap());
         let text = std::fs::read_to_string(&file).unwrap();
         assert!(text.contains("two") && text.contains("istio-cni"), "{text}");
+        // The same for one that had our entry alone.
+        let stray = dir.join("05-b.conflist");
+        std::fs::write(
+            &stray,
+            r#"{"name": "n", "plugins": [{"type": "istio-cni"}]}"#,
+        )
+        .unwrap();
+        let late = made();
+        std::fs::write(&stray, list("four")).unwrap();
+        assert!(!late.apply().unwrap());
+        assert_eq!(std::fs::read_to_string(&stray).unwrap(), list("four"));
+        std::fs::remove_file(&stray).unwrap();
         // The same for what an entry is taken out of, and for one that is gone.
         let json = listing::read_object(&file).unwrap();
         let without = without(json).unwrap().unwrap().pretty();

@@ -208,9 +208,12 @@ impl Installer {
                 .replaces
                 .iter()
                 .map(|p| format!("{} is replaced by it", p.display()));
-            let strays = written.strays.iter().map(|(p, text)| match text {
-                Some(_) => format!("our entry is removed from {}", p.display()),
-                None => format!("{} contained only our entry, and is removed", p.display()),
+            let strays = written.strays.iter().map(|stray| {
+                let path = stray.path.display();
+                match stray.text {
+                    Some(_) => format!("our entry is removed from {path}"),
+                    None => format!("{path} contained only our entry, and is removed"),
+                }
             });
             done.extend(removed.chain(strays));
             self.remembered = Some(written.remembered);

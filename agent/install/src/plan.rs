@@ -145,12 +145,16 @@ fn configuration(desired: &Desired, steps: &mut Vec<Planned>) {
         mode: None,
         text: None,
     });
-    let strays = written.strays.iter().map(|(path, text)| Planned {
-        path: path.clone(),
-        action: if text.is_some() { "write" } else { "remove" },
+    let strays = written.strays.iter().map(|stray| Planned {
+        path: stray.path.clone(),
+        action: if stray.text.is_some() {
+            "write"
+        } else {
+            "remove"
+        },
         why: "it is not the configuration to extend: our entry is removed".into(),
-        mode: text.as_ref().and_then(|_| files::mode(path).ok()),
-        text: text.clone(),
+        mode: (stray.text.as_ref()).and_then(|_| files::mode(&stray.path).ok()),
+        text: stray.text.clone(),
     });
     let main = Planned {
         path: written.path.clone(),
