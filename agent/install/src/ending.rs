@@ -28,7 +28,10 @@ impl Agent {
     fn hand_over(&self, account: Option<&str>) {
         let made = match account {
             Some(account) => self.owner.token(account),
-            None => Err("the API server was not asked".into()),
+            None => {
+                let why = "none was requested, because the service account of the next agent is not known";
+                Err(why.to_owned())
+            }
         };
         let written = made.and_then(|(token, until)| {
             self.installer.hand_over(&token)?;

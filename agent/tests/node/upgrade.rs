@@ -140,6 +140,41 @@ fn without_the_right_to_a_token_the_entry_stays_and_the_log_says_what_is_missing
     assert!(log.contains("serviceaccounts/token"), "{log}");
 }
 
+/// Whether another agent follows is unknown here, and the installation stays.
+#[test]
+fn a_token_is_requested_also_where_the_daemon_set_cannot_be_asked_for() {
+    for is_known in [true, false] {
+        let (node, server) = deployed();
+        server.grant("token-of-its-own");
+        let refuse = |path: &'static str| {
+            server.fault(move |asked| asked.path.contains(path).then_some(Answer::Status(403)));
+        };
+        if !is_known {
+            refuse("-abcde");
+        }
+        let mut agent = agent(&node, &server);
+        if is_known {
+            agent.says("belongs to DaemonSet");
+            refuse("daemonsets");
+        }
+        assert!(agent.terminate().success(), "{}", agent.log());
+        assert_stays(&node, &agent);
+        let token = if is_known {
+            "token-of-its-own"
+        } else {
+            "token-1"
+        };
+        assert!(node.read(KUBECONFIG).contains(&format!("token: {token}\n")));
+        let log = agent.log();
+        assert!(
+            log.contains("it is unknown whether another agent follows"),
+            "{log}"
+        );
+        let says = "none was requested, because the service account of the next agent is not known";
+        assert_eq!(log.contains(says), !is_known, "{log}");
+    }
+}
+
 #[test]
 fn a_right_is_missing_only_where_the_server_says_so() {
     let mut selecting = daemon_set();

@@ -227,6 +227,11 @@ impl Owner {
     /// Decides whether the installation stays. Takes at most [`LIMIT`], and one [`REQUEST`] each for two more objects.
     pub(crate) fn verdict(&self) -> Verdict {
         let goes = |why: &str| Verdict::Goes { why: why.into() };
+        // If another agent follows, it is of the same DaemonSet.
+        let stays = |why: String| Verdict::Stays {
+            why,
+            service_account: self.memory.get().and_then(|known| known.service_account),
+        };
         if self.always_removes {
             return goes("AMBIENT_DISABLE_SAFE_UPGRADE is true");
         }
@@ -245,23 +250,17 @@ impl Owner {
             }
             if refused == REFUSALS && self.pod_went() {
                 // The token ends with the pod to which it is bound, so its rejection says nothing about the service account.
-                return Verdict::Stays {
-                    why: format!(
-                        "the API server rejects the token of pod {}/{}, which is gone; if no agent follows, run \
-                         weir uninstall",
-                        self.namespace, self.pod
-                    ),
-                    service_account: None,
-                };
+                return stays(format!(
+                    "the API server rejects the token of pod {}/{}, which is gone; if no agent follows, run weir \
+                     uninstall",
+                    self.namespace, self.pod
+                ));
             }
             if refused == REFUSALS {
                 return goes("the API server rejects the token, so its service account is gone");
             }
             if Instant::now() + PAUSE > end {
-                return Verdict::Stays {
-                    why: error.to_string(),
-                    service_account: None,
-                };
+                return stays(error.to_string());
             }
             std::thread::sleep(PAUSE);
         }
