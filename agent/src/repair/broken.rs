@@ -8,7 +8,6 @@ use super::visit::{Look, Seen};
 use std::sync::Arc;
 use std::time::Duration;
 use weir_core::journal::pod::{Done as Outcome, Event};
-use weir_core::pods::PodView;
 use weir_core::sandboxes::place::Identity;
 use weir_reconcile::{Job, Next, Start};
 
@@ -58,12 +57,8 @@ impl Keeper {
             late: false,
         };
         if action == Action::Repair {
-            if let Some(repaired) = self.was_repaired(&view) {
+            if memory.repaired {
                 memory.broken.handled = true;
-                if *repaired != *view.uid() {
-                    let (pod, repaired) = (view.reference(), repaired.clone());
-                    self.journal.record(Event::Replaced { pod, repaired });
-                }
                 return Err(Next::After(Duration::ZERO));
             }
             return match self.demanded(memory) {
@@ -102,27 +97,19 @@ impl Keeper {
         Ok(Look { identity, desired })
     }
 
-    /// Returns the UID of the pod with this name that was repaired before.
-    fn was_repaired(&self, view: &PodView) -> Option<&String> {
-        let name = (view.namespace().to_owned(), view.name().to_owned());
-        self.repaired.get(&name)
-    }
-
     /// Records the result of the repair of a broken pod.
     pub(super) fn repaired_in_place(
-        &mut self,
+        &self,
         memory: &mut Memory,
         seen: Result<Seen, String>,
     ) -> Next {
-        let (namespace, name) = (memory.view.namespace(), memory.view.name());
         let (now, what) = match seen {
             Ok(Seen::InSync(now)) => (now, "its rules are in place".to_owned()),
             Ok(Seen::Repaired { now, repair, .. }) => (now, repair.summary),
             Ok(Seen::Unasked(what, _)) => return self.acted(Action::Repair, memory, Err(what)),
             Err(why) => return self.acted(Action::Repair, memory, Err(why)),
         };
-        let key = (namespace.to_owned(), name.to_owned());
-        self.repaired.insert(key, memory.view.uid().to_owned());
+        memory.repaired = true;
         memory.is_right(now);
         self.acted(Action::Repair, memory, Ok(Outcome::Repaired(what)))
     }

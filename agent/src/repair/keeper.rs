@@ -38,8 +38,6 @@ pub(super) struct Keeper {
     drift: Drift,
     drifted: Drifted,
     memory: BTreeMap<Uid, Memory>,
-    /// UIDs of pods that were repaired in place by the criteria, by namespace and name, until no pod has that name.
-    pub(super) repaired: BTreeMap<(String, String), String>,
     /// The first round has begun.
     began: bool,
 }
@@ -75,7 +73,6 @@ impl Keeper {
             drift,
             drifted,
             memory: BTreeMap::new(),
-            repaired: BTreeMap::new(),
             began: false,
         }
     }
@@ -267,10 +264,9 @@ impl Reconciler for Keeper {
         }
         let views = self.pods.all();
         let claims = Claims::of(&views);
-        let (mut all, mut changed, mut names) = (BTreeSet::new(), Vec::new(), BTreeSet::new());
+        let (mut all, mut changed) = (BTreeSet::new(), Vec::new());
         for view in views {
             let uid: Uid = view.uid().into();
-            names.insert((view.namespace().to_owned(), view.name().to_owned()));
             all.insert(Uid::clone(&uid));
             let claimed = claims.check(&view);
             let known = self.memory.get_mut(&uid);
@@ -299,7 +295,6 @@ impl Reconciler for Keeper {
         let gone: Vec<Uid> = self.memory.keys().filter(is_gone).cloned().collect();
         gone.iter().for_each(|uid| self.drift.forget(uid));
         self.memory.retain(|uid, _| all.contains(uid));
-        self.repaired.retain(|name, _| names.contains(name));
         self.sandboxes
             .retain(&all.iter().map(|uid| &**uid).collect());
         Some(Changes { all, changed, gone })

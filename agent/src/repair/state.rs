@@ -18,6 +18,8 @@ pub(super) struct Memory {
     /// The error forbids writes: another pod claims its address or UID.
     pub(super) claimed: Result<(), String>,
     pub(super) broken: Broken,
+    /// It was repaired in place by the criteria.
+    pub(super) repaired: bool,
     /// What the pod asks for.
     pub(super) asks: Asks,
     pub(super) in_sync: Option<InSync>,
@@ -74,6 +76,7 @@ impl Memory {
             view,
             claimed: Ok(()),
             broken: Broken::default(),
+            repaired: false,
             asks: Asks::Unknown,
             in_sync: None,
             failed: None,

@@ -250,8 +250,6 @@ pub enum Event {
         label: String,
         failure: Option<String>,
     },
-    /// It met the criteria, and a pod of the same name with another UID was repaired before.
-    Replaced { pod: PodRef, repaired: String },
 }
 
 /// The result of handling a broken pod.
@@ -345,14 +343,6 @@ impl Event {
                 };
                 let does = format!("started outside of the mesh, and {became}");
                 About::of_pod(None, "pod_labelled", pod, does, Some("LabelBrokenPod"))
-            }
-            Self::Replaced { pod, repaired } => {
-                let text = format!(
-                    "broken pod {pod} has the UID {}, and one with {repaired} was repaired: left alone until it was \
-                     seen to go",
-                    pod.uid
-                );
-                About::new(Error, "broken_pod_replaced", text).pod(pod)
             }
         }
     }
