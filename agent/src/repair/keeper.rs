@@ -79,9 +79,13 @@ impl Keeper {
 
     /// Returns the look that the pod needs, if any, and updates `asks`.
     fn look(&self, memory: &mut Memory) -> Result<Option<Look>, String> {
-        let desired = self.plane.desire(&memory.view).inspect_err(|_| {
-            memory.asks = Asks::Redirection(None);
-        })?;
+        let desired = match self.settings.filter.meets(&memory.view) {
+            true => self.plane.desire(&memory.view).inspect_err(|_| {
+                memory.asks = Asks::Redirection(None);
+            })?,
+            // Upstream does not watch these pods.
+            false => None,
+        };
         let Some(desired) = desired else {
             (memory.asks, memory.in_sync, memory.failed) = (Asks::Nothing, None, None);
             memory.unasked = None;
@@ -108,7 +112,10 @@ impl Keeper {
         }
         let look = match self.look(memory) {
             Ok(Some(look)) => look,
-            Ok(None) => return Err(Next::Settled),
+            Ok(None) => {
+                self.drift.forget(&start.uid);
+                return Err(Next::Settled);
+            }
             Err(why) => {
                 self.state(memory, (None, None), Err(why), start.sweep);
                 // The next attempt is made when the pod changes, or in the next round.

@@ -3,6 +3,7 @@
 use crate::api_server::{Answer, ApiServer, Asked, pod};
 use crate::groups::Group;
 use crate::support::{Agent, BRIDGE, Node};
+use crate::unasked::{OFTEN, plain, redirect_by};
 use serde_json::{Value, json};
 use std::io::Read;
 use std::path::Path;
@@ -316,6 +317,52 @@ fn a_broken_pod_is_repaired_in_place_once() {
     agent.until("repaired", || repaired(&agent, "repair", "success") == 2);
     assert!(next.is_redirected());
     assert_eq!(written(&server).len(), 0, "no event, and nothing deleted");
+}
+
+/// Upstream does not watch these pods.
+#[test]
+fn pods_that_are_not_selected_are_neither_verified_nor_repaired() {
+    let names = ["web", "plain", "other-web", "other-plain"];
+    let sandboxes: Option<Vec<_>> = names.iter().map(|name| Sandbox::of(name)).collect();
+    let Some(sandboxes) = sandboxes else { return };
+    let [web, unasked, other_web, other_unasked] = &sandboxes[..] else {
+        panic!("four names");
+    };
+    let (node, server) = (Node::new(), ApiServer::start());
+    redirect_by(&node, unasked, "nft");
+    redirect_by(&node, other_unasked, "nft");
+    let of_other = |mut pod: Value| {
+        pod["metadata"]["labels"] = json!({"team": "other"});
+        pod
+    };
+    server.put(sidecar("web", &web.address));
+    server.put(plain("plain", &unasked.address));
+    server.put(of_other(sidecar("other-web", &other_web.address)));
+    server.put(of_other(plain("other-plain", &other_unasked.address)));
+    let selected = ("REPAIR_LABEL_SELECTORS", "team!=other");
+    let agent = start(&node, &server, &[IN_PLACE, OFTEN, selected]);
+    let removed = || agent.metric("weir_unasked_removed_total");
+    agent.until("removed in a round", || removed() == 1);
+    redirect_by(&node, unasked, "nft");
+    agent.until("removed in another round", || removed() == 2);
+    agent.until("counted", || {
+        let counted = ["expected", "verified"].map(|of| agent.metric(&format!("weir_pods_{of}")));
+        counted == [1, 1]
+    });
+    assert!(web.is_redirected() && other_unasked.is_redirected());
+    assert_eq!(
+        (other_web.rules().as_str(), healed(&agent, "success")),
+        ("", 1)
+    );
+    // A label may change.
+    server.put(sidecar("other-web", &other_web.address));
+    agent.until("repaired", || healed(&agent, "success") == 2);
+    server.put(of_other(sidecar("other-web", &other_web.address)));
+    agent.until("left", || agent.metric("weir_pods_expected") == 1);
+    other_web.tool("nft", &["flush", "ruleset"]);
+    redirect_by(&node, unasked, "nft");
+    agent.until("removed in a third round", || removed() == 3);
+    assert_eq!(other_web.rules(), "");
 }
 
 #[test]

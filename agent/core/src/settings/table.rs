@@ -139,8 +139,8 @@ pub static TABLE: &[Setting] = &[
     both("REPAIR_INIT_CONTAINER_NAME", "repair-init-container-name", Text, "istio-validation", Used, "Init container that detects missing redirection"),
     both("REPAIR_INIT_CONTAINER_TERMINATION_MESSAGE", "repair-init-container-termination-message", Text, "", Used, "Termination message of the init container REPAIR_INIT_CONTAINER_NAME; empty is any"),
     both("REPAIR_INIT_CONTAINER_EXIT_CODE", "repair-init-container-exit-code", Int, "126", Used, "Exit code of the init container REPAIR_INIT_CONTAINER_NAME; 0 is any"),
-    both("REPAIR_LABEL_SELECTORS", "repair-label-selectors", Text, "", Used, "Label selector: only these pods are repaired"),
-    both("REPAIR_FIELD_SELECTORS", "repair-field-selectors", Text, "", Used, "Field selector: only these pods are repaired"),
+    both("REPAIR_LABEL_SELECTORS", "repair-label-selectors", Text, "", Used, "Label selector: only these pods are verified and repaired"),
+    both("REPAIR_FIELD_SELECTORS", "repair-field-selectors", Text, "", Used, "Field selector: only these pods are verified and repaired"),
 
     env("EXCLUDE_NAMESPACES", List, "", Used, "Namespaces whose pods are not redirected"),
     env("POD_NAMESPACE", Text, "", Used, "Namespace of this agent"),
