@@ -11,7 +11,7 @@ use std::time::Duration;
 use weir_core::journal::process::Event;
 use weir_core::journal::{Journal, Ring};
 use weir_core::log::{Lines, Log};
-use weir_core::settings::{Origin, Resolved};
+use weir_core::settings::{Origin, Resolved, origin};
 use weir_core::thread::task::Tasks;
 use weir_core::thread::{descriptors, privilege, rights};
 pub(crate) use weir_install::End;
@@ -133,12 +133,7 @@ fn introduce(journal: &Journal, resolved: &Resolved, settings: &Settings, unknow
                 true => "(not logged)".to_owned(),
                 false => format!("{:?}", e.text),
             },
-            from: match e.origin {
-                Origin::Default => "default".to_owned(),
-                Origin::Runtime => "container runtime".to_owned(),
-                Origin::Flag => format!("flag --{}", setting.flag),
-                Origin::Env(name) => format!("environment {name}"),
-            },
+            from: origin(e),
             is_default: matches!(e.origin, Origin::Default),
         });
         if let Some(note) = e.note.clone() {

@@ -218,6 +218,34 @@ fn explained(env: &[(&str, &str)], name: &str) -> (String, String, String) {
     (text("value"), text("origin"), text("note"))
 }
 
+/// Without the namespace, the plugin would take this agent's own pod for any other.
+#[test]
+fn the_service_account_names_the_namespace_that_nobody_set() {
+    let node = Node::new();
+    let account = node.path("account").display().to_string();
+    let account = ("WEIR_SERVICE_ACCOUNT_DIR", account.as_str());
+    let name = "POD_NAMESPACE";
+    let found = |text: &str, origin: &str| (text.to_owned(), origin.to_owned(), String::new());
+    assert_eq!(explained(&[account], name), found("", "default"));
+    for (text, is_name) in [("mesh\n", true), ("", false), ("../x", false)] {
+        node.write("account/namespace", text);
+        let by_account = match is_name {
+            true => found("mesh", "service account"),
+            false => found("", "default"),
+        };
+        assert_eq!(explained(&[account], name), by_account, "{text:?}");
+    }
+    node.write("account/namespace", "mesh");
+    for (set, expected) in [("", "mesh"), ("istio-system", "istio-system")] {
+        assert_eq!(explained(&[account, (name, set)], name).0, expected);
+        node.write("net.d/10-a.conflist", BRIDGE);
+        let out = node.run(&["agent", "--dry-run"], &[(name, set)]);
+        let plan = String::from_utf8(out.stdout).unwrap();
+        let entry = format!("\"pod_namespace\": \"{expected}\"");
+        assert!(plan.contains(&entry), "{plan}");
+    }
+}
+
 #[test]
 fn the_runtime_decides_what_nobody_set() {
     let node = Node::new();

@@ -54,8 +54,8 @@ impl Event {
             Self::NamespaceUnknown => About::new(
                 Warn,
                 "namespace_unknown",
-                "POD_NAMESPACE is not set: the plugin cannot tell this agent's own pod from others, and holds it up \
-                 like any other",
+                "POD_NAMESPACE is not set, and no service account with a namespace is mounted: the plugin cannot tell \
+                 this agent's own pod from others, and holds it up like any other",
             ),
             Self::RepairsNothing { repaired, watched } => {
                 let text = format!(

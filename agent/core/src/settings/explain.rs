@@ -5,11 +5,14 @@ use super::table::{TABLE, Usage};
 use serde_json::{Value, json};
 use std::fmt::Write;
 
-fn origin(e: &Effective) -> String {
+/// Returns the origin of a setting's text.
+#[must_use]
+pub fn origin(e: &Effective) -> String {
     match e.origin {
         Origin::Flag => format!("flag --{}", e.setting.flag),
         Origin::Env(name) => format!("environment {name}"),
         Origin::Runtime => "container runtime".to_owned(),
+        Origin::Account => "service account".to_owned(),
         Origin::Default => "default".to_owned(),
     }
 }

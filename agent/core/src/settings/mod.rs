@@ -11,7 +11,7 @@ mod resolve;
 mod table;
 mod value;
 
-pub use explain::{json, text, text_of, without_flags};
+pub use explain::{json, origin, text, text_of, without_flags};
 pub use parse::{go_bool, go_int};
 pub use resolve::{Effective, Origin, Resolved, resolve};
 pub use table::{Setting, SettingKind, TABLE, Usage};

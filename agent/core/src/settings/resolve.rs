@@ -14,6 +14,8 @@ pub enum Origin {
     Env(&'static str),
     /// The answer of the container runtime.
     Runtime,
+    /// The mounted service account.
+    Account,
     /// The default.
     Default,
 }
@@ -130,11 +132,11 @@ impl Resolved {
         }
     }
 
-    /// Sets a value reported by the container runtime.
-    pub fn by_runtime(&mut self, name: &str, text: String) {
+    /// Sets a value that was found on this machine.
+    pub fn found(&mut self, name: &str, text: String, origin: Origin) {
         for e in self.0.iter_mut().filter(|e| e.setting.env == name) {
             e.text.clone_from(&text);
-            e.origin = Origin::Runtime;
+            e.origin = origin;
         }
     }
 

@@ -143,7 +143,7 @@ pub static TABLE: &[Setting] = &[
     both("REPAIR_FIELD_SELECTORS", "repair-field-selectors", Text, "", Used, "Field selector: only these pods are verified and repaired"),
 
     env("EXCLUDE_NAMESPACES", List, "", Used, "Namespaces whose pods are not redirected"),
-    env("POD_NAMESPACE", Text, "", Used, "Namespace of this agent"),
+    env("POD_NAMESPACE", Text, "", Used, "Namespace of this agent; if it is empty, that of the mounted service account"),
     env("AMBIENT_ENABLEMENT_SELECTOR", Text, "", Used, "Which pods are ambient, as a YAML list; written into the plugin's configuration"),
     env("AMBIENT_DNS_CAPTURE", Bool, "false", Used, "Ambient mode: capture DNS"),
     env("AMBIENT_IPV6", Bool, "false", Used, "Ambient mode: IPv6"),

@@ -17,17 +17,20 @@ mod message;
 mod place;
 pub mod sandbox;
 
-use crate::settings::Resolved;
+use crate::settings::{Origin, Resolved};
 use crate::thread::runtime;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use weir_cni::protocol::is_kubernetes_name;
 
 /// Setting that names the socket.
 pub const SOCKET: &str = "WEIR_CRI_SOCKET";
 /// Settings whose defaults the answer replaces.
 const BIN_DIR: &str = "WEIR_MOUNTED_CNI_BIN_DIR";
 const NET_DIR: &str = "MOUNTED_CNI_NET_DIR";
+/// Setting whose empty text the mounted service account replaces.
+const NAMESPACE: &str = "POD_NAMESPACE";
 
 /// `runtime.v1.RuntimeService/Status` of k8s.io/cri-api.
 const METHOD: &str = "/runtime.v1.RuntimeService/Status";
@@ -45,14 +48,27 @@ struct Directories {
     net: String,
 }
 
-/// Resolves the settings from these flags, the process's environment, and the container runtime.
+/// Resolves the settings from these flags, the process's environment, the mounted service account, and the container runtime.
 pub fn resolve(flags: &BTreeMap<&'static str, String>) -> Resolved {
     let mut resolved = crate::settings::resolve(flags, &|name: &str| std::env::var_os(name));
     if let Ok(machine) = nix::sys::utsname::uname() {
         resolved.fall_back("KUBERNETES_NODE_NAME", machine.nodename());
     }
+    if let Some(namespace) = own_namespace(&resolved) {
+        resolved.found(NAMESPACE, namespace, Origin::Account);
+    }
     fill(&mut resolved);
     resolved
+}
+
+/// Reads the namespace of this pod where the kubelet mounts it, beside the token, if no setting has it.
+fn own_namespace(resolved: &Resolved) -> Option<String> {
+    if !resolved.text(NAMESPACE).is_empty() {
+        return None;
+    }
+    let account = resolved.path("WEIR_SERVICE_ACCOUNT_DIR").ok()?;
+    let text = weir_cni::files::read_text(&account.join("namespace")).ok()?;
+    is_kubernetes_name(text.trim()).then(|| text.trim().to_owned())
 }
 
 /// Replaces defaults by the directories that the runtime reports. Values set by an operator stay, and if both are set the
@@ -83,7 +99,10 @@ fn fill(resolved: &mut Resolved) {
             continue;
         }
         match place::find(Path::new(&root), Path::new(resolved.text(name)), dirs) {
-            Ok(path) => resolved.by_runtime(name, path.to_string_lossy().into_owned()),
+            Ok(path) => {
+                let path = path.to_string_lossy().into_owned();
+                resolved.found(name, path, Origin::Runtime);
+            }
             Err(why) => resolved.note(name, place::remedy(&why, dirs, name, value)),
         }
     }
