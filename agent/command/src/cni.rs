@@ -34,7 +34,7 @@ pub(super) enum CniCommand {
 
 #[derive(Debug, Args)]
 pub(super) struct ListArgs {
-    /// A .conf or .conflist file
+    /// A .conf, .json or .conflist file
     #[arg(long, value_name = "FILE")]
     pub(super) conf: PathBuf,
     /// A directory of plugins; may be repeated [default: $CNI_PATH, then /opt/cni/bin]

@@ -83,7 +83,7 @@ impl NetworkList {
     pub fn from_single(text: &str, source: &str) -> Result<Self> {
         let object = object(text, source)?;
         if object.contains_key("plugins") {
-            let reason = "it has \"plugins\": name the file .conflist instead of .conf";
+            let reason = "it has \"plugins\": the name of its file must end in .conflist";
             return Err(Error::config(source, reason));
         }
         Ok(Self {

@@ -7,7 +7,7 @@ use super::error::{Error, Result};
 use super::list::{NetworkList, object, plugin};
 
 impl NetworkList {
-    /// Reads a `.conf` or `.conflist` file. Plugins in the directory with the
+    /// Reads a `.conf`, `.json` or `.conflist` file. Plugins in the directory with the
     /// name of the network (`*.conf`, sorted by name) are appended to a list,
     /// unless `loadOnlyInlinedPlugins` is set.
     ///
@@ -16,20 +16,17 @@ impl NetworkList {
     /// any plugin, or has another extension; or the directory exists and cannot be listed.
     pub fn load(path: &Path) -> Result<Self> {
         let source = path.display().to_string();
-        match path.extension().and_then(|e| e.to_str()) {
-            Some("conf") => return Self::from_single(&read(path)?, &source),
-            Some("conflist") => {}
-            _ => {
-                return Err(Error::config(
-                    source,
-                    "the file's name must end in .conf or .conflist",
-                ));
-            }
+        if ends_in(path, &[".conf", ".json"]) {
+            return Self::from_single(&read(path)?, &source);
+        }
+        if !ends_in(path, &[".conflist"]) {
+            let reason = "the file's name must end in .conf, .json or .conflist";
+            return Err(Error::config(source, reason));
         }
         let mut list = Self::from_list(&read(path)?, &source)?;
         if !list.load_only_inlined_plugins {
             let dir = path.parent().unwrap_or(Path::new("")).join(&list.name);
-            let found = match files(&dir, &["conf"]) {
+            let found = match files(&dir, &[".conf"]) {
                 Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
                 found => found.map_err(|error| unlisted(&dir, &error))?,
             };
@@ -53,7 +50,7 @@ impl NetworkList {
     }
 
     /// The network that a container runtime would use from a directory: the
-    /// first by name of the `.conf` and `.conflist` files that loads.
+    /// first by name of the `.conf`, `.json` and `.conflist` files that loads.
     ///
     /// # Errors
     /// [`Error::Config`] when there is none; it names the defect of each file.
@@ -61,7 +58,7 @@ impl NetworkList {
         Self::first_in(dir, None)
     }
 
-    /// The network of this name: the first by file name of the `.conf` and `.conflist` files that has it.
+    /// The network of this name: the first by file name of the `.conf`, `.json` and `.conflist` files that has it.
     ///
     /// # Errors
     /// [`Error::Config`] when there is none; it names the existing networks, and the defects of other files.
@@ -71,7 +68,8 @@ impl NetworkList {
 
     fn first_in(dir: &Path, name: Option<&str>) -> Result<Self> {
         let source = dir.display().to_string();
-        let files = files(dir, &["conf", "conflist"]).map_err(|error| unlisted(dir, &error))?;
+        let files = files(dir, &[".conf", ".json", ".conflist"]);
+        let files = files.map_err(|error| unlisted(dir, &error))?;
         let mut reasons = Vec::new();
         for file in &files {
             match Self::load(file) {
@@ -81,7 +79,7 @@ impl NetworkList {
             }
         }
         let reason = if reasons.is_empty() {
-            "there is no .conf or .conflist file in it".to_owned()
+            "there is no .conf, .json or .conflist file in it".to_owned()
         } else {
             let reasons = reasons.join("; ");
             match name {
@@ -105,16 +103,20 @@ fn read(path: &Path) -> Result<String> {
         .map_err(|error| Error::config(path.display().to_string(), error.to_string()))
 }
 
-/// Regular files with one of the extensions, sorted by name bytewise.
+/// Whether the name ends in one of these. libcni takes a file named `.conf` for one with that extension;
+/// [`Path::extension`] does not.
+fn ends_in(path: &Path, endings: &[&str]) -> bool {
+    let name = path.file_name().unwrap_or_default().as_encoded_bytes();
+    let mut endings = endings.iter();
+    endings.any(|ending| name.ends_with(ending.as_bytes()))
+}
+
+/// Regular files with one of the endings, sorted by name bytewise.
 fn files(dir: &Path, endings: &[&str]) -> std::io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(dir)? {
         let path = entry?.path();
-        let ending = path
-            .extension()
-            .and_then(|e| e.to_str())
-            .unwrap_or_default();
-        if path.is_file() && endings.contains(&ending) {
+        if path.is_file() && ends_in(&path, endings) {
             found.push(path);
         }
     }

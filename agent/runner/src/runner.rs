@@ -20,6 +20,17 @@ pub const DEFAULT_CACHE_DIR: &str = "/run/weir/cni";
 /// two minutes.
 const DEFAULT_LIMIT: Duration = Duration::from_secs(120);
 
+/// Gives a result that names no version that of the configuration, as libcni does.
+fn versioned(mut result: Value, list: &NetworkList) -> Value {
+    let version = result.get("cniVersion").and_then(Value::as_str);
+    if version.is_none_or(str::is_empty)
+        && let Some(result) = result.as_object_mut()
+    {
+        result.insert("cniVersion".into(), list.cni_version.clone().into());
+    }
+    result
+}
+
 /// Runs plugin chains.
 #[derive(Debug, Clone)]
 pub struct Runner {
@@ -94,7 +105,7 @@ impl Runner {
                 deadline,
             );
             match answer {
-                Ok(result) => previous = Some(result),
+                Ok(result) => previous = Some(versioned(result, list)),
                 Err(error) => return Err(self.roll_back(list, attachment, error)),
             }
         }

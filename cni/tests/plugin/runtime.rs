@@ -151,6 +151,27 @@ fn a_failed_add_is_taken_back() {
     assert_eq!(calls, ["one ADD", "two ADD", "two DEL", "one DEL"]);
 }
 
+/// The plugins of a chain refuse a previous result without a version.
+#[test]
+fn a_result_without_a_version_has_that_of_the_configuration() {
+    for (version, expected) in [
+        ("", "1.0.0"),
+        (r#""cniVersion":null,"#, "1.0.0"),
+        (r#""cniVersion":"","#, "1.0.0"),
+        (r#""cniVersion":"0.4.0","#, "0.4.0"),
+    ] {
+        let bench = Bench::new();
+        for name in ["one", "two"] {
+            let answer = format!(r#"{{{version}"ips":[]}}"#);
+            bench.plugin(name, &format!("[ $CNI_COMMAND != ADD ] || echo '{answer}'"));
+        }
+        let result = bench.runner().add(&two("1.0.0"), &attachment()).unwrap();
+        let previous = bench.stdin("two", "ADD")["prevResult"].clone();
+        let wanted = json!({"cniVersion": expected, "ips": []});
+        assert_eq!((&result, &previous), (&wanted, &wanted), "{version}");
+    }
+}
+
 #[test]
 fn an_attachment_that_exists_is_not_added_again() {
     let bench = Bench::new();

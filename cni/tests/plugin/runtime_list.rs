@@ -58,7 +58,8 @@ fn files() {
             r#"{"name":"n","cniVersion":"9.0.0","plugins":[{"type":"a"}]}"#,
             "9.0.0",
         ),
-        ("b.json", "{}", ".conflist"),
+        ("b.json", r#"{"name":"n","plugins":[]}"#, ".conflist"),
+        ("b.txt", "{}", ".conflist"),
     ] {
         let error = load(name, text).unwrap_err().to_string();
         assert!(
@@ -67,6 +68,24 @@ fn files() {
         );
     }
     assert!(NetworkList::load(Path::new("/no/such.conf")).is_err());
+}
+
+/// containerd, CRI-O and Multus load them, too.
+#[test]
+fn a_network_in_a_json_or_in_a_file_without_a_stem() {
+    let dir = TempDir::new();
+    let single = |name: &str| format!(r#"{{"name":"{name}","type":"one"}}"#);
+    for (file, name) in [(".conf", "a"), ("05-b.json", "b"), ("10-c.conf", "c")] {
+        dir.write(file, &single(name));
+        assert_eq!(NetworkList::load(&dir.file(file)).unwrap().name, name);
+        assert_eq!(
+            NetworkList::load_named(dir.path(), name).unwrap().name,
+            name
+        );
+    }
+    assert_eq!(NetworkList::load_dir(dir.path()).unwrap().name, "a");
+    std::fs::remove_file(dir.file(".conf")).unwrap();
+    assert_eq!(NetworkList::load_dir(dir.path()).unwrap().name, "b");
 }
 
 #[test]
