@@ -2,7 +2,7 @@
 //!
 //! After each round the namespace is in the state that the returned value reports: complete, unchanged, or empty.
 //! Rules that mark packets never exist without their routing, and no foreign rule is lost. `WEIR_ROUNDS` is the number
-//! of rounds (default 200; `ci/faults --all` runs 10 000). A run prints its seed; `WEIR_SEED` repeats it.
+//! of rounds (default 200; `ci/faults --all` runs 10,000). A run prints its seed; `WEIR_SEED` repeats it.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -8,7 +8,7 @@ use std::fmt;
 pub struct EncodeError {
     /// The attribute's number.
     pub attribute: u16,
-    /// The length that it would have in bytes, including the header; the maximum is 65 535.
+    /// The length that it would have in bytes, including the header; the maximum is 65,535.
     pub length: usize,
 }
 

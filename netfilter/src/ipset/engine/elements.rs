@@ -13,7 +13,7 @@ use weir_netlink::{Error, InForce, Result, Transport};
 
 /// Maximum entries per message.
 const ENTRIES: usize = 500;
-/// Maximum bytes of the entries of a message: they are one attribute, which is limited to 65 535.
+/// Maximum bytes of the entries of a message: they are one attribute, which is limited to 65,535.
 const MESSAGE: usize = 60_000;
 /// Maximum size in bytes of an entry without its comment and name: five addresses of 24 bytes would fit.
 const ENTRY: usize = 160;

@@ -16,7 +16,7 @@ use weir_netlink::message::{NLM_F_APPEND, NLM_F_CREATE};
 use weir_netlink::nfnetlink::{Batch, NFNL_SUBSYS_NFTABLES};
 use weir_netlink::{Error, Result};
 
-/// Elements per message. An attribute holds at most 65 535 bytes; the largest element, with a key and a value of 64
+/// Elements per message. An attribute holds at most 65,535 bytes; the largest element, with a key and a value of 64
 /// bytes, names and a comment of 256, takes less than 512.
 const ELEMENTS_PER_MESSAGE: usize = 120;
 
