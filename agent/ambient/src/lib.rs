@@ -8,7 +8,7 @@
 //! made with the client's address are marked by conntrack and routed back to `lo`. The kubelet's probes have a dedicated source
 //! address and are accepted.
 //!
-//! [`weir_cni::redirection`] plans, applies, compares and removes the rules, as for a sidecar.
+//! [`weir_cni::redirection`] plans, applies, compares and removes the rules, as for a sidecar. Start with [`Redirect`].
 //!
 //! ```
 //! use weir_ambient::{Config, PodOverrides, Redirect};

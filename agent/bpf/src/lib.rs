@@ -5,6 +5,7 @@
 //! descriptor or a pin does. When the interface of a link is deleted, the link remains and has no effect.
 //!
 //! [`ProgramSpec`] describes a program, and [`MapSpec`] a map; [`Anchor`] is a place among the programs of an interface.
+//! Start with [`Program`].
 //!
 //! ```
 //! use weir_bpf::{BPF_PROG_TYPE_SCHED_CLS, Program, ProgramSpec};

@@ -3,7 +3,7 @@
 //! `collect` gathers the parts. From the content of other authors (configurations, rules, log files) only
 //! known formats are kept. `secrets` additionally removes secrets from free text, and
 //! `archive` writes a tar archive with a manifest. A part that cannot be read is represented
-//! by a line with the reason; the other parts are not affected.
+//! by a line with the reason; the other parts are not affected. Start with [`make`].
 #![forbid(unsafe_code)]
 
 mod archive;

@@ -8,7 +8,7 @@
 //! namespace, [`listener`] only counts the changes of routing.
 //!
 //! [`Drift`] starts and stops the watch of a pod. It calls an [`OnCommit`] after each change; [`on_commit()`] returns one that
-//! stores the pod in [`Drifted`] and wakes the reconciler by [`Wake`].
+//! stores the pod in [`Drifted`] and wakes the reconciler by [`Wake`]. Start with [`Drift`].
 //!
 //! ```
 //! use weir_drift::{Drift, Drifted, Wake, on_commit};

@@ -17,6 +17,8 @@
 //! - [`try_programs`]: tests whether the kernel accepts the programs.
 //! - [`show`]: describes the programs attached in a namespace, of weir and of other writers.
 //!
+//! Start with [`Pod`].
+//!
 //! The names of loaded programs contain a digest of their instructions, so that a program of another version is recognized without
 //! loading. A program with the right name is weir's only if the kernel computes the same tag for it as for weir's code, which is
 //! loaded once per process to learn it, and if it uses the pinned maps.

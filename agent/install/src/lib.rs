@@ -3,7 +3,7 @@
 //! [`Agent`] keeps it in sync until a signal arrives, and then asks [`Owner`] whether it stays. [`Installer`] makes one pass
 //! at a time and remembers what it wrote; [`Installer::inspect`] checks that it is still there; [`Installer::remove`] removes
 //! it. The desired state ([`Desired`]) is plain data. [`plan()`] describes what a pass would do, with the same decisions
-//! and without writing.
+//! and without writing. Start with [`Installer`].
 //!
 //! Every file is written next to its target, synced and renamed, so that no reader sees a partial file.
 //!

@@ -7,7 +7,7 @@
 //! ```
 //! Probes and the needs of jobs are tables of data: [`net`], [`bpf`], [`system`], [`process`] and
 //! those of [`weir_netfilter::probe`]; [`jobs`] refers to their rows. The needs of a sidecar's rules are derived from the rules,
-//! as when an engine is chosen for a pod: see [`Rules`].
+//! as when an engine is chosen for a pod: see [`Rules`]. Start with [`survey()`].
 //!
 //! Nothing on the machine is changed. No network and no cluster is needed. Without privileges it still reports what can be read
 //! from files, and why the rest is unknown.

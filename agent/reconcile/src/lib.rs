@@ -2,7 +2,7 @@
 //! time of its last change; the caller supplies the work.
 //!
 //! [`Queue`] decides which pod is next, without threads or a clock; `work` runs jobs on threads; [`run`]
-//! connects them for a [`Reconciler`], which supplies the jobs.
+//! connects them for a [`Reconciler`], which supplies the jobs. Start with [`Queue`].
 //!
 //! ```
 //! use std::time::{Duration, Instant};

@@ -12,7 +12,7 @@
 //! bounded, and a peer that is silent, slow or violates the protocol is disconnected; it reconnects and gets a new snapshot.
 //!
 //! [`Server`] is the socket with its connections, [`Workloads`] supplies all pods, [`Handle`] adds and removes pods,
-//! [`Observer`] receives events.
+//! [`Observer`] receives events. Start with [`Server::start`].
 //!
 //! ```
 //! use std::{sync::Arc, time::Duration};

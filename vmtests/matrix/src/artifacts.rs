@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use weir_vm::{At, Error, Result};
 
-/// The crates ("rooms") whose tests are in the matrix, dependencies first: `rooms.txt`, which `ci/matrix` reads, too.
+/// The crates whose tests are in the matrix, dependencies first: `rooms.txt`, which `ci/matrix` reads, too.
 pub fn rooms() -> impl Iterator<Item = &'static str> {
     include_str!("rooms.txt").lines()
 }
@@ -105,7 +105,7 @@ impl Artifacts {
             found.add(message.map_err(|e| Error::new(input, reason(e), AGAIN))?);
         }
         if found.programs.is_empty() {
-            let reason = "no test program of the rooms is in it";
+            let reason = "no test program of these crates is in it";
             return Err(Error::new(input, reason, AGAIN));
         }
         let place = |p: &Program| (order(&p.room), p.name.clone());

@@ -95,9 +95,9 @@ fn imported(after: &[Token]) -> Vec<&str> {
 }
 
 /// All files of the crate's `src`, except the modules that only tests contain.
-fn files(room: &Path) -> Vec<(PathBuf, Vec<Token>)> {
+fn files(krate: &Path) -> Vec<(PathBuf, Vec<Token>)> {
     let mut all = Vec::new();
-    let mut dirs = vec![room.join("src")];
+    let mut dirs = vec![krate.join("src")];
     while let Some(dir) = dirs.pop() {
         for entry in std::fs::read_dir(&dir).unwrap_or_else(|e| panic!("{}: {e}", dir.display())) {
             let path = entry.unwrap().path();
@@ -132,9 +132,9 @@ fn nothing_but_the_runner_can_execute_a_program() {
     let (mut bad, mut runner, mut forks) = (Vec::new(), 0, 0);
     let crates = crates();
     assert!(crates.len() > 5, "{crates:?}");
-    for room in crates {
-        let files = files(&super::top().join(&room));
-        assert!(files.len() > 1, "{room}: no sources found");
+    for krate in crates {
+        let files = files(&super::top().join(&krate));
+        assert!(files.len() > 1, "{krate}: no sources found");
         for (path, code) in files {
             let mut found = findings(&code);
             if path.ends_with(FORKS) {

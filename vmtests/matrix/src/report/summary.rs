@@ -145,7 +145,7 @@ pub(super) struct View<'a> {
     by_name: HashMap<(&'a str, &'a str), &'a CaseResult>,
 }
 
-/// The crate, the test program and the test of `room::program::test`; the program may be empty.
+/// The crate, the test program and the test of `crate::program::test`; the program may be empty.
 pub(super) fn parts(case: &str) -> (&str, &str, &str) {
     let (room, rest) = case.split_once("::").unwrap_or(("other", case));
     let (program, test) = rest.split_once("::").unwrap_or(("", rest));
