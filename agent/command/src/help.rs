@@ -135,15 +135,16 @@ Examples:
   weir clean ambient --config request.json --pid 4711
 
 Removes the nf_tables tables, legacy chains and rules, policy rules and routes of ambient mode, including those of \
-Istio's agent. With --config or --pod, also untagged rules of built-in chains that equal rules of that plan.";
+Istio's agent, and detaches the eBPF programs of ambient mode. With --config or --pod, also untagged rules of built-in \
+chains that equal rules of that plan.";
 
 pub(super) const CLEAN_NODE_AMBIENT: &str = "\
 Examples:
   sudo weir clean node-ambient
   sudo weir clean node-ambient --config node.json
 
-Removes links, routes, policy rules, rules and sets of weir, and restores sysctls. With --config, also in the namespaces \
-of its proxies.";
+Removes links, routes, policy rules, rules and sets of weir, detaches its eBPF programs, and restores sysctls. With \
+--config, also in the namespaces of its proxies.";
 
 pub(super) const CNI_ADD: &str = "\
 Examples:
@@ -217,8 +218,7 @@ Example:
   weir clean --netns pod
 
 The objects of a redirection to a sidecar are removed from nf_tables and from legacy tables, and eBPF programs are \
-detached. \
-`clean ambient` and `clean node-ambient` remove those of ambient mode.";
+detached. `clean ambient` and `clean node-ambient` remove those of ambient mode.";
 
 pub(super) const RESTORE: &str = "\
 The whole text is parsed before anything is changed. Each table of iptables is then replaced atomically; if the kernel \
@@ -243,9 +243,9 @@ Examples:
   sudo weir demo --node-ambient
   sudo weir demo --node-ambient --engine ebpf
 
-The demonstration runs in temporary network namespaces and removes everything afterwards, also after SIGINT and SIGTERM. The directory that a \
-killed demonstration leaves in TMPDIR is removed by the next one, and so are its pins below weir in the bpf file \
-system. Before Linux 6.6 these stay until the node is restarted, or until an agent that captures by eBPF removes them.
+The demonstration runs in temporary network namespaces and removes everything afterwards, also after SIGINT and SIGTERM. \
+The directory that a killed demonstration leaves in TMPDIR is removed by the next one, and so are its pins below weir in \
+the bpf file system. Before Linux 6.6 these stay until the node is restarted, or until an agent that captures by eBPF removes them.
 
 Exit codes: 0 every flow had its expected destination, and nothing is left behind; 1 a flow had another one, something is \
 left behind, or the demonstration could not run; 2 the arguments cannot be used; 3 the output could not be written.";

@@ -5,7 +5,8 @@ use clap::{ArgMatches, Error, FromArgMatches, Subcommand};
 use weir_command::one;
 
 pub(super) const AGENT: &str = "\
-Every setting is a flag, an environment variable, or both; a flag beats the environment, the environment beats the default. The variable of a flag is its name in capitals, with _ for -. With --weir-cri-socket the \
+Every setting is a flag, an environment variable, or both; a flag beats the environment, the environment beats the \
+default. The variable of a flag is its name in capitals, with _ for -. With --weir-cri-socket the \
 container runtime names the directories that are not set. --help explains all settings, --explain-settings prints those \
 that an agent with these flags and this environment has.
 
@@ -30,13 +31,14 @@ pub(super) fn agent_help() -> String {
 const UNINSTALL: &str = "\
 The configuration is removed first, so that no runtime calls what is removed next; then the kubeconfig. The \
 plugin's program stays unless WEIR_KEEP_PLUGIN is false: runtimes still call it to delete pods. Then what \
-ambient mode left in the network namespace of the node (WEIR_HOST_NETNS, or that of process 1 with ALLOW_SWITCH_TO_HOST_NS, or else the one that this command runs in); \
+ambient mode left in the network namespace of the node (WEIR_HOST_NETNS, or that of process 1 with \
+ALLOW_SWITCH_TO_HOST_NS, or else the one that this command runs in); \
 not beside an agent of Istio in ambient mode, whose rules for probes have the same names. \
 Flags and environment are those of weir agent. While an agent answers at log.sock in CNI_AGENT_RUN_DIR \
 nothing is removed: it would install everything again. End it first.
 
-Exit codes: 0 nothing of ours is in force, 1 something is left, or an agent runs, 2 flags or settings cannot be used, \
-3 what is left is unknown.
+Exit codes: 0 nothing that the agent installed is in force; 1 something is left, or an agent runs; 2 flags or settings \
+cannot be used; 3 what is left is unknown.
 
 Examples:
   weir uninstall --mounted-cni-net-dir=/etc/cni/net.d --weir-mounted-cni-bin-dir=/opt/cni/bin
