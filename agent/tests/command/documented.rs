@@ -1,10 +1,10 @@
 //! The tables of `docs/metrics.md`, `docs/settings.md` and `docs/security.md` equal the registry of metrics and the tables of settings and
-//! of threads.
+//! of threads. The table of events in `docs/agent.md` has every reason in the sources of the journal.
 //!
 //! `WEIR_WRITE_DOCS=1 cargo test -p weir-agent --test command documented` writes them.
 
 use crate::support::weir;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::path::Path;
 use weir_core::settings::{SettingKind, TABLE, Usage};
@@ -96,6 +96,42 @@ fn metrics_are_documented() {
         include_str!("../../../docs/metrics.md"),
         &table,
     );
+}
+
+/// Adds the string literals in CamelCase of two words or more, which the journal has for reasons of events only.
+fn reasons(dir: &Path, found: &mut BTreeSet<String>) {
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            reasons(&path, found);
+            continue;
+        }
+        let source = std::fs::read_to_string(&path).unwrap();
+        let is_reason = |text: &&str| {
+            let capitals = text.bytes().filter(u8::is_ascii_uppercase).count();
+            let is_word = text.bytes().all(|b| b.is_ascii_alphabetic());
+            is_word
+                && (2..text.len()).contains(&capitals)
+                && text.as_bytes()[0].is_ascii_uppercase()
+        };
+        found.extend(source.split('"').filter(is_reason).map(str::to_owned));
+    }
+}
+
+// matrix: none: reads sources, and asks no kernel
+#[test]
+fn events_are_documented() {
+    let agent = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut found = BTreeSet::new();
+    reasons(&agent.join("core/src/journal"), &mut found);
+    assert!(found.len() > 5, "{found:?}");
+    let document = std::fs::read_to_string(agent.join("../docs/agent.md")).unwrap();
+    let (_, table) = document
+        .split_once("| reason | object | when |\n")
+        .expect("the table");
+    let rows = table.lines().skip(1).take_while(|l| l.starts_with('|'));
+    let rows = rows.filter_map(|l| l.split('`').nth(1).map(str::to_owned));
+    assert_eq!(rows.collect::<Vec<_>>(), Vec::from_iter(found));
 }
 
 #[test]
