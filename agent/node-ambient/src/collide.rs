@@ -89,7 +89,7 @@ pub(crate) fn collisions(node: &Node) -> Result<Vec<Collision>> {
             let mut effect = format!("bits {shared:#x} would have two meanings");
             if decided != 0 {
                 effect.push_str(&format!(
-                    ", and {decided:#x} change before packets are routed, so that connections of pods pass the proxy or are lost"
+                    ", and {decided:#x} change before packets are routed, so that connections of pods bypass the proxy or are lost"
                 ));
             }
             found.push(Collision {
@@ -122,7 +122,7 @@ fn of_services(services: &Services) -> Collision {
             first.unwrap_or_default()
         ),
         effect:
-            "they are the node's own, so that connections of pods to them do not pass the proxy"
+            "they are the node's own, so that connections of pods to them bypass the proxy"
                 .to_owned(),
         setting: "engine: programs of eBPF capture them (--engine ebpf, WEIR_AMBIENT_ENGINE=node-ebpf)",
         bypasses: true,

@@ -39,7 +39,7 @@ impl Kind {
         let is_told = run.stdout.starts_with("conflict: ")
             || run
                 .stdout
-                .contains("so that connections of pods pass the proxy");
+                .contains("so that connections of pods bypass the proxy");
         let is_bypassed = verb == "verify" && is_told;
         assert_eq!(
             run.code,
