@@ -150,7 +150,7 @@ fn listen_for_ztunnel(
 ) -> Result<Server, String> {
     let options = Options::new(path.to_owned());
     let begin = || Server::start(options, Arc::new(all), Arc::new(observer));
-    let (entered, begun) = rights::within("zds", begin).map_err(|e| format!("no thread: {e}"))?;
+    let (entered, begun) = rights::within("zds", begin).map_err(|e| e.to_string())?;
     journal.rights(entered);
     begun.map_err(|e| {
         let why = format!("{}: {e}", path.display());

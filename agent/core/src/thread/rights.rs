@@ -115,7 +115,8 @@ pub fn within<T: Send>(
 ) -> io::Result<(Result<(), String>, T)> {
     std::thread::scope(|scope| {
         let thread = Builder::new().name(name.to_owned());
-        let started = thread.spawn_scoped(scope, || (enter(name), run()))?;
+        let started = thread.spawn_scoped(scope, || (enter(name), run()));
+        let started = started.map_err(|e| super::not_started(name, &e))?;
         let panicked = |_| io::Error::other("a thread panicked");
         started.join().map_err(panicked)
     })

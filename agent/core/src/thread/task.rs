@@ -4,7 +4,7 @@
 //! release builds, any panic ends the process immediately (`panic = "abort"`, SIGABRT), and the kubelet restarts the
 //! container; in other builds, a panic is handled here like any other end.
 
-use super::{rights, runtime};
+use super::{not_started, rights, runtime};
 use crate::journal::Journal;
 use futures::future::{Either, select};
 use std::future::Future;
@@ -56,7 +56,7 @@ impl Tasks {
     /// anywhere cannot be executed (`ETXTBSY`). The work is dropped when the tasks are stopped.
     ///
     /// # Errors
-    /// The thread or the runtime cannot be created.
+    /// The thread or the runtime cannot be created: the text names the thread and the remedy.
     pub fn start(
         &self,
         name: &'static str,
@@ -64,7 +64,7 @@ impl Tasks {
         work: impl Future<Output = ()> + Send + 'static,
     ) -> io::Result<()> {
         // Created before the thread may unshare the descriptor table: all runtimes share a descriptor of the process for signals.
-        let runtime = runtime::of_one_thread(name)?;
+        let runtime = runtime::of_one_thread(name).map_err(|e| not_started(name, &e))?;
         let (tasks, mut stop) = (self.clone(), self.0.stop.subscribe());
         let journal = self.0.journal.clone();
         let (begun, wait) = mpsc::channel::<()>();
@@ -80,8 +80,9 @@ impl Tasks {
             });
         };
         let started = Builder::new().name(name.into()).spawn(run);
-        started.inspect_err(|_| {
+        started.map_err(|e| {
             self.state().running.retain(|other| *other != name);
+            not_started(name, &e)
         })?;
         // Nothing is sent: the sender is dropped after `begins`, also by a panic.
         let _ = wait.recv();
@@ -178,6 +179,27 @@ mod tests {
         let waited = tasks.0.changed.wait_timeout_while(state, LONG, one);
         assert_eq!(waited.unwrap().0.ended, ["ends", "panics"]);
         assert_eq!(tasks.stop(LONG), Vec::<&str>::new());
+    }
+
+    #[test]
+    fn one_that_cannot_start_names_itself_and_the_remedy() {
+        let tasks = Tasks::new(Journal::default()).unwrap();
+        let start = move || {
+            weir_testing::descriptors::leave(0);
+            tasks
+                .start("late", || {}, pending())
+                .unwrap_err()
+                .to_string()
+        };
+        let full = std::thread::spawn(start).join().unwrap();
+        assert!(full.starts_with("cannot start the thread late: "), "{full}");
+        assert!(full.ends_with("; raise the limit of open files"), "{full}");
+        let no_thread = io::Error::from_raw_os_error(nix::libc::EAGAIN);
+        let no_thread = not_started("late", &no_thread).to_string();
+        assert!(
+            no_thread.ends_with("; raise the pids limit of the container"),
+            "{no_thread}"
+        );
     }
 
     /// A thread that is late would copy what its starter has opened since, and a program among it could not be executed.

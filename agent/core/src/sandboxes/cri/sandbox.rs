@@ -5,7 +5,7 @@
 //! network namespace on the node.
 
 use super::{call, message, path_of};
-use crate::thread::runtime;
+use crate::thread::{not_started, runtime};
 use hyper::body::Bytes;
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
@@ -117,15 +117,14 @@ impl Runtime {
 fn on_a_thread<T: Send>(
     question: impl Future<Output = Result<T, String>> + Send,
 ) -> Result<T, String> {
+    let failed = |e| not_started("pod", &e).to_string();
     let wait = || {
-        let runtime = runtime::of_one_thread("pod").map_err(|e| e.to_string())?;
+        let runtime = runtime::of_one_thread("pod").map_err(failed)?;
         runtime.block_on(question)
     };
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("pod".into());
-        let thread = thread
-            .spawn_scoped(scope, wait)
-            .map_err(|e| e.to_string())?;
+        let thread = thread.spawn_scoped(scope, wait).map_err(failed)?;
         thread
             .join()
             .unwrap_or_else(|_| Err("the thread that asked it ended".to_owned()))
