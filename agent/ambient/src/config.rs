@@ -53,7 +53,7 @@ impl Config {
     ) -> Result<Self, (&'static str, String)> {
         let (v4, v6) = ("HOST_PROBE_SNAT_IP", "HOST_PROBE_SNAT_IPV6");
         let refused = |name, family| {
-            let why = format!("it is no {family} address; give one, or leave it out");
+            let why = format!("it is not an {family} address; give one, or leave it out");
             (name, why)
         };
         Ok(Self {
@@ -116,7 +116,7 @@ impl PodOverrides {
         let line = |name: &&str| {
             let value = annotations.get(*name)?;
             let input = format!("annotation {name}");
-            let why = "is no boolean, and counts as not set";
+            let why = "is not a boolean, and counts as not set";
             let error = InputError::value(input, value, why, "true, false");
             text::boolean(value).is_none().then(|| error.to_string())
         };
@@ -171,7 +171,7 @@ mod tests {
         let lines = unreadable(&[(BYPASS_INBOUND, "yes"), (DNS, "")]);
         assert_eq!(
             lines[0],
-            "annotation ambient.istio.io/bypass-inbound-capture: \"yes\" is no boolean, and counts as not set; accepted: true, false"
+            "annotation ambient.istio.io/bypass-inbound-capture: \"yes\" is not a boolean, and counts as not set; accepted: true, false"
         );
         assert_eq!(lines.len(), 2);
     }

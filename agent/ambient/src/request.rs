@@ -89,7 +89,7 @@ impl Request {
     pub fn from_json(text: &str, source_name: &str) -> Result<Self, InputError> {
         let written: Written = json::from_str(text).map_err(|e| {
             let why = match e.is_syntax() || e.is_eof() {
-                true => format!("it is no JSON: {e}"),
+                true => format!("it is not JSON: {e}"),
                 false => e.to_string(),
             };
             let accepted = "an object with the keys config and pod_overrides, whose members have the names and types that --help shows";
@@ -182,7 +182,7 @@ mod tests {
             let error = Request::from_json(text, "f.json").unwrap_err().to_string();
             assert!(
                 error.contains(part)
-                    && (error.contains("no JSON") == (text == "{"))
+                    && (error.contains("not JSON") == (text == "{"))
                     && error.starts_with("f.json: ")
                     && !error.contains("\"\""),
                 "{text}: {error}"

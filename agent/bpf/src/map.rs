@@ -383,7 +383,7 @@ fn possible_cpus() -> io::Result<usize> {
     }
     let list = std::fs::read_to_string("/sys/devices/system/cpu/possible")?;
     let count = last_cpu(&list).ok_or_else(|| {
-        let reason = format!("/sys/devices/system/cpu/possible is no list of CPUs: {list:?}");
+        let reason = format!("/sys/devices/system/cpu/possible is not a list of CPUs: {list:?}");
         io::Error::new(io::ErrorKind::InvalidData, reason)
     })?;
     Ok(*KNOWN.get_or_init(|| count))

@@ -52,6 +52,9 @@ impl From<&Metadata> for Stamp {
 /// link is replaced too, as by upstream's installer, and its target is left alone: it may be outside of the directory, where
 /// no file is expected, and cannot be replaced atomically through the link. Returns the stamp of the written file, whatever
 /// is at the path by now.
+///
+/// # Errors
+/// A file cannot be created beside it, written, synced or renamed.
 pub fn replace(path: &Path, bytes: &[u8], mode: u32) -> io::Result<Stamp> {
     let (unfinished, mut file) = Unfinished::beside(path)?;
     file.write_all(bytes)?;

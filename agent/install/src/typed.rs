@@ -151,8 +151,9 @@ fn join(path: &str, key: &str) -> String {
 
 fn misfit(path: &str, what: &str) -> String {
     match path {
-        "" => format!("is no JSON {what}"),
-        path => format!("has {path} that is no {what}"),
+        "" => format!("is not a JSON {what}"),
+        path if what.starts_with(['a', 'o']) => format!("has {path} that is not an {what}"),
+        path => format!("has {path} that is not a {what}"),
     }
 }
 
@@ -217,11 +218,11 @@ mod tests {
         for (text, field) in [
             (
                 r#"{"name": 1, "plugins": []}"#.to_owned(),
-                "name that is no string",
+                "name that is not a string",
             ),
             (
                 r#"{"name": null, "plugins": []}"#.to_owned(),
-                "name that is no string",
+                "name that is not a string",
             ),
             (
                 r#"{"name": "n", "cniVersion": 1, "plugins": []}"#.to_owned(),
@@ -235,28 +236,31 @@ mod tests {
                 r#"{"name": "n", "plugins": []}"#.to_owned(),
                 "has no plugins",
             ),
-            (list("7"), "plugins[1] that is no object"),
+            (list("7"), "plugins[1] that is not an object"),
             (list("{}"), "plugins[1] without a type"),
-            (list(r#"{"type": 1}"#), "plugins[1].type that is no string"),
+            (
+                list(r#"{"type": 1}"#),
+                "plugins[1].type that is not a string",
+            ),
             (
                 list(r#"{"type": "b", "name": {}}"#),
-                "plugins[1].name that is no string",
+                "plugins[1].name that is not a string",
             ),
             (
                 list(r#"{"type": "b", "capabilities": ["portMappings"]}"#),
-                "plugins[1].capabilities that is no object",
+                "plugins[1].capabilities that is not an object",
             ),
             (
                 list(r#"{"type": "b", "capabilities": {"portMappings": "true"}}"#),
-                "plugins[1].capabilities.portMappings that is no boolean",
+                "plugins[1].capabilities.portMappings that is not a boolean",
             ),
             (
                 list(r#"{"type": "b", "ipam": []}"#),
-                "plugins[1].ipam that is no object",
+                "plugins[1].ipam that is not an object",
             ),
             (
                 list(r#"{"type": "b", "dns": {"search": ["a", 1]}}"#),
-                "plugins[1].dns.search[1] that is no string",
+                "plugins[1].dns.search[1] that is not a string",
             ),
         ] {
             let why = check(&text).unwrap_err();

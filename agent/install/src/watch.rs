@@ -21,6 +21,9 @@ pub struct Signals(SignalFd, Tasks);
 
 impl Signals {
     /// Blocks both signals in this thread and in threads that it starts later; must be called before any is started.
+    ///
+    /// # Errors
+    /// No descriptor is free.
     pub fn block(tasks: Tasks) -> nix::Result<Self> {
         let mut set = SigSet::empty();
         set.add(Signal::SIGINT);

@@ -50,7 +50,8 @@ impl Owner {
             netlink::Owner::Own => return Ok(self),
             netlink::Owner::Other(fd) => File::from(fd).metadata().map_err(|e| failed(&e))?,
             netlink::Owner::OutOfSight => {
-                let why = "it is no descendant of the one that weir runs in; run weir on the node";
+                let why =
+                    "it is not a descendant of the one that weir runs in; run weir on the node";
                 return Err(refused(why.to_owned()));
             }
         };

@@ -121,9 +121,8 @@ fn of_services(services: &Services) -> Collision {
             "services of IPVS at link {link} (addresses: {count}, the first {})",
             first.unwrap_or_default()
         ),
-        effect:
-            "they are the node's own, so that connections of pods to them bypass the proxy"
-                .to_owned(),
+        effect: "they are the node's own, so that connections of pods to them bypass the proxy"
+            .to_owned(),
         setting: "engine: programs of eBPF capture them (--engine ebpf, WEIR_AMBIENT_ENGINE=node-ebpf)",
         bypasses: true,
     }

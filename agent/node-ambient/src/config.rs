@@ -274,7 +274,7 @@ impl Config {
     pub fn from_json(text: &str, source: &str) -> Result<Self, InputError> {
         let accepted = "an object with the keys that `weir plan node-ambient --help` shows";
         let value = json::from_str(text)
-            .map_err(|e| InputError::whole(source, format!("it is no JSON: {e}"), accepted))?;
+            .map_err(|e| InputError::whole(source, format!("it is not JSON: {e}"), accepted))?;
         let config: Self = json::from_value(&value)
             .map_err(|e| InputError::whole(source, e.to_string(), accepted))?;
         config.check(source)?;
@@ -358,10 +358,10 @@ impl Config {
         if self.pods.len() > MAX_PODS || self.proxies.len() > MAX_PROXIES {
             let value = format!("{} pods, {} proxies", self.pods.len(), self.proxies.len());
             let accepted = format!("at most {MAX_PODS} pods and {MAX_PROXIES} proxies");
-            return bad(source, value, "it is too long", &accepted);
+            return bad(source, value, "there are too many", &accepted);
         }
         if self.tunnel_port == Some(0) {
-            return bad(source, "tunnel_port 0", "it is no port", "1 to 65535");
+            return bad(source, "tunnel_port 0", "it is not a port", "1 to 65535");
         }
         let proxies = (self.proxies.iter()).map(|p| ("proxy", p.uid.as_str(), &p.addresses));
         let lists = proxies.chain([("node", "host_addresses", &self.host_addresses)]);

@@ -46,7 +46,7 @@ impl Exclude {
         if text.len() > LONGEST {
             return Err(bad(format!("it has more than {LONGEST} bytes")));
         }
-        let value = json::from_str(text).map_err(|e| bad(format!("it is no JSON: {e}")))?;
+        let value = json::from_str(text).map_err(|e| bad(format!("it is not JSON: {e}")))?;
         let exclude: Self = json::from_value(&value).map_err(|e| bad(e.to_string()))?;
         exclude.check(name)?;
         Ok(exclude)
@@ -101,7 +101,11 @@ impl Exclude {
         }
         let ports = self.outbound_ports.iter().chain(&self.inbound_ports);
         if ports.into_iter().any(|port| *port == 0) {
-            return bad("exclude port 0".to_owned(), "it is no port", "1 to 65535");
+            return bad(
+                "exclude port 0".to_owned(),
+                "it is not a port",
+                "1 to 65535",
+            );
         }
         let except: BTreeSet<IpNet> = self.except.iter().map(|net| canonical(*net)).collect();
         let mut peers = self.peers.iter().map(|net| canonical(*net));
@@ -174,7 +178,7 @@ mod tests {
         assert_eq!(exclude.outbound_ports, [5432].into());
         assert!(read("{}").unwrap().is_empty());
         for (text, part) in [
-            ("", "no JSON"),
+            ("", "not JSON"),
             ("[]", "object"),
             (r#"{"peers": ["10.0.0.0/33"]}"#, "peers"),
             (r#"{"peers": ["10.0.0.0/8"], "ports": [1]}"#, "ports"),

@@ -211,7 +211,7 @@ fn servers<A: std::str::FromStr>(
     accepted: &str,
 ) -> Result<Vec<A>, InputError> {
     let parse = |server: &String| {
-        let error = || InputError::value(field, server, "is no server of this list", accepted);
+        let error = || InputError::value(field, server, "is not a server of this list", accepted);
         server.trim().parse().map_err(|_| error())
     };
     list.iter().map(parse).collect()

@@ -85,7 +85,7 @@ impl HandedOver {
         let parse = |text: &String| {
             let parsed: IpAddr = text
                 .parse()
-                .map_err(|_| format!("IPs: {text:?} is no IP address"))?;
+                .map_err(|_| format!("IPs: {text:?} is not an IP address"))?;
             Ok(parsed.to_canonical())
         };
         let parsed = texts.filter(|text| !text.is_empty()).map(parse);
@@ -132,7 +132,7 @@ impl Entry {
             // The plugin applies the exclusion, unless its configuration differs. Upstream enrols the pod and removes it
             // again at once.
             Decision::No(why @ Why::Excluded) => return Ok(Some(why.to_string())),
-            Decision::No(why) => return Err(format!("it is no pod of ambient mode: {why}")),
+            Decision::No(why) => return Err(format!("it is not a pod of ambient mode: {why}")),
             Decision::Unknown => {
                 return Err("the labels of its namespace are not known".to_owned());
             }

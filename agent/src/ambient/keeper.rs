@@ -375,7 +375,7 @@ impl Reconciler for Keeper {
             (Some(State::Pending), _) if memory.is_complete(self.hands.proxy.newest()) => Ok(()),
             (Some(state), Some(why)) => Err(format!("it is {}: {why}", state.name())),
             (Some(state), None) => Err(format!("it is {}", state.name())),
-            (None, _) => Err("it is no pod of ambient mode".to_owned()),
+            (None, _) => Err("it is not a pod of ambient mode".to_owned()),
         }
     }
 }

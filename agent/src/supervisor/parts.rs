@@ -6,7 +6,7 @@ use crate::repair;
 use crate::serve::{self, Ports, Ready, Reserve, Sockets};
 use std::io;
 use std::os::unix::net::UnixListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use weir_cni::log::Level;
 use weir_core::api::access::Access;
 use weir_core::api::connection::Connection;
@@ -22,6 +22,11 @@ use weir_core::settings::Resolved;
 use weir_core::thread::task::Tasks;
 use weir_show::metrics::Metrics;
 use weir_show::status::Status;
+
+fn no_socket(path: &Path, e: &io::Error) -> String {
+    let path = path.display();
+    format!("cannot listen on {path}: {e}; is CNI_AGENT_RUN_DIR mounted and writable?")
+}
 
 /// The inputs of all parts.
 pub(crate) struct Parts<'a> {
@@ -155,12 +160,7 @@ impl Parts<'_> {
 
     fn bind(&self) -> Result<Sockets, String> {
         let path = self.settings.run_dir.join(weir_cni::plugin::LOG_SOCKET);
-        let logs = serve::bind_logs(&path).map_err(|e| {
-            format!(
-                "cannot listen on {}: {e}; is CNI_AGENT_RUN_DIR mounted and writable?",
-                path.display()
-            )
-        })?;
+        let logs = serve::bind_logs(&path).map_err(|e| no_socket(&path, &e))?;
         Ok(Sockets {
             run_dir: self.settings.run_dir.clone(),
             logs,
@@ -269,8 +269,7 @@ impl Parts<'_> {
             );
         };
         let path = self.settings.run_dir.join(weir_cni::plugin::EVENT_SOCKET);
-        let listener = serve::bind_logs(&path)
-            .map_err(|e| format!("cannot listen on {}: {e}", path.display()))?;
+        let listener = serve::bind_logs(&path).map_err(|e| no_socket(&path, &e))?;
         let pods = (watch.pods(), sockets.sandboxes.clone());
         let node = &self.settings.node_name;
         let begun = ambient::start(ambient, self.access, node, pods, &self.journal, &self.tasks);

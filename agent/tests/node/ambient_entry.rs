@@ -79,7 +79,7 @@ fn what_the_plugin_may_not_hand_over() {
     refused(
         hand_over(&scene.node, "odd", &sandbox),
         500,
-        "no pod of ambient mode",
+        "not a pod of ambient mode",
     );
     refused(
         hand_over(&scene.node, "nobody", &sandbox),
@@ -140,7 +140,7 @@ fn what_the_plugin_may_not_hand_over() {
         ("/proc/self/ns/net", "the traffic of the whole node"),
         (&host, "the traffic of the whole node"),
         ("/nowhere", "not seen"),
-        ("nowhere", "it is no absolute path"),
+        ("nowhere", "it is not an absolute path"),
         (&fifo, "it is not a namespace"),
         (&file, "it is not a namespace"),
         (&format!("{file}/below"), "not seen"),
@@ -309,7 +309,7 @@ fn the_plugin_is_told_at_check_whether_a_pod_is_enrolled() {
     let mut out = running("checked", &sandbox.address);
     out["metadata"]["labels"][MODE] = "none".into();
     scene.server.put(out);
-    agent.until("left", || check().1.contains("no pod of ambient mode"));
+    agent.until("left", || check().1.contains("not a pod of ambient mode"));
     // Of a pod that is not known nothing can be said.
     let nobody = event("nobody", sandbox.netns().path(), &Value::Null);
     let (status, why) = post_to(&scene.node, "/cmdcheck", &nobody);

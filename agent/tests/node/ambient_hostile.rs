@@ -59,7 +59,7 @@ fn pods_with_hostile_labels_and_annotations_are_shown_and_their_neighbour_is_enr
         assert!(why.contains(REROUTE), "{name}: {why}");
         assert_eq!(debug(name)["engine"], Value::Null, "{name}");
     }
-    agent.says("is no boolean, and counts as not set");
+    agent.says("is not a boolean, and counts as not set");
     for name in ["healthy", "nonsense"] {
         assert_eq!(debug(name)["engine"], "nft", "{name}");
         assert!(debug(name)["verifiedAt"].is_string(), "{name}");

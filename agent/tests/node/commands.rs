@@ -70,7 +70,7 @@ fn settings_are_explained() {
         "CHAINED_CNI_PLUGIN=\"false\"  (flag --chained-cni-plugin; used)",
         "ISTIO_OWNED_CNI_CONFIG_FILENAME=\"01-x.conflist\"  (environment ISTIO_OWNED_CNI_CONF_FILENAME; used)",
         "LOG_LEVEL=\"warn\"  (default; accepted, unused)",
-        "    note: \"yes\" is no boolean and counts as false; use true or false",
+        "    note: \"yes\" is not a boolean and counts as false; use true or false",
     ] {
         assert!(text.lines().any(|l| l == line), "{line}\n{text}");
     }

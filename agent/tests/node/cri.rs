@@ -357,7 +357,7 @@ fn a_runtime_that_is_of_no_help_is_a_warning() {
         (cut(3), "has no head"),
         (cut(whole.len() - 1), "and says"),
         (grpc(&compressed), "compressed"),
-        (grpc(&message), "no protobuf message"),
+        (grpc(&message), "not a protobuf message"),
         (Answer::Grpc(whole.clone(), ""), "has no status"),
         (
             Answer::Grpc(Vec::new(), "12"),
@@ -394,7 +394,7 @@ fn a_runtime_that_is_of_no_help_is_a_warning() {
     }
     for (socket, wanted) in [
         ("/nowhere/cri.sock", "cannot connect"),
-        ("tcp://10.0.0.1:1", "is no path"),
+        ("tcp://10.0.0.1:1", "is not the path"),
     ] {
         let (_, _, note) = explained(&[(SOCKET, socket)], SOCKET);
         assert!(note.contains(wanted), "{note}");

@@ -496,7 +496,10 @@ fn repair_of_another_node_than_the_one_that_is_watched_is_warned_of() {
 fn without_a_node_name_nothing_is_watched() {
     let node = Node::new();
     node.write("net.d/10-pods.conflist", BRIDGE);
-    for (name, words) in [("", "NODE_NAME is not set"), ("a&b", "no name of a node")] {
+    for (name, words) in [
+        ("", "NODE_NAME is not set"),
+        ("a&b", "not the name of a node"),
+    ] {
         let agent = node.ready(&[("NODE_NAME", name)]);
         agent.says(words);
         assert!(!node.exists("run/pods.sock"));

@@ -88,7 +88,7 @@ fn what_runtimes_load() {
         (
             "l1.conflist",
             r#"{"name": "n", "plugins": [{"type": "x"}, "portmap"]}"#,
-            "plugins[1] that is no object",
+            "plugins[1] that is not an object",
         ),
         (
             "l2.conflist",

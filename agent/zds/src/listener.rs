@@ -106,7 +106,7 @@ pub fn may_bind_at(path: &Path) -> io::Result<()> {
     match fs::symlink_metadata(path) {
         Ok(found) if !found.file_type().is_socket() => Err(io::Error::new(
             io::ErrorKind::AlreadyExists,
-            "a file that is no socket is there; move it away, or choose another path",
+            "a file that is not a socket is there; move it away, or choose another path",
         )),
         Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
         _ => Ok(()),
@@ -246,7 +246,7 @@ fn begin(shared: &Arc<Shared>, socket: Socket) -> Result<JoinHandle<()>, String>
     let thread = std::thread::Builder::new().name("zds-ztunnel".into());
     thread.spawn(serve).map_err(|e| {
         end(shared, &connection);
-        format!("no thread for it: {e}")
+        format!("cannot start a thread for it: {e}")
     })
 }
 

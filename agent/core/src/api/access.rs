@@ -74,7 +74,7 @@ impl Access {
             port if port.parse::<u16>().is_ok_and(|p| p > 0) => port,
             port => {
                 return Err(format!(
-                    "KUBERNETES_SERVICE_PORT is {port:?}, which is no port"
+                    "KUBERNETES_SERVICE_PORT is {port:?}, which is not a port; give 1 to 65535"
                 ));
             }
         };

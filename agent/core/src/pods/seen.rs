@@ -99,7 +99,9 @@ impl<'de> Deserialize<'de> for SeenPod {
         let seen = Self { kind, meta, view };
         match is_named || seen.check().is_err() {
             true => Ok(seen),
-            false => Err(serde::de::Error::custom("an object without name is no pod")),
+            false => Err(serde::de::Error::custom(
+                "an object without name is not a pod",
+            )),
         }
     }
 }

@@ -135,7 +135,7 @@ fn is_key(text: &str) -> bool {
 fn label(text: &str) -> Result<Expression, String> {
     let wrong = || {
         format!(
-            "{text:?} is no condition on a label; write KEY=VALUE, KEY!=VALUE, KEY in (A,B), KEY notin (A,B), \
+            "{text:?} is not a condition on a label; write KEY=VALUE, KEY!=VALUE, KEY in (A,B), KEY notin (A,B), \
              KEY or !KEY"
         )
     };
@@ -148,7 +148,7 @@ fn label(text: &str) -> Result<Expression, String> {
         let is_value = text.is_empty() || is_name(text);
         let why = || {
             format!(
-                "{}; {text:?} is no value of a label: at most 63 letters, digits, '-', '_' and '.', the first and the last a \
+                "{}; {text:?} is not a value of a label: at most 63 letters, digits, '-', '_' and '.', the first and the last a \
                  letter or digit",
                 wrong()
             )

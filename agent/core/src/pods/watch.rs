@@ -53,7 +53,9 @@ impl Watch {
     ) -> Result<Self, String> {
         let odd = |c: char| !(c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_'));
         if node.contains(odd) {
-            return Err(format!("NODE_NAME is {node:?}, which is no name of a node"));
+            return Err(format!(
+                "NODE_NAME is {node:?}, which is not the name of a node; set it from spec.nodeName"
+            ));
         }
         let (pods, writer) = Pods::new();
         Ok(Self {

@@ -21,7 +21,9 @@ impl Kind {
                  ClusterRole and ClusterRoleBinding"
             }
             Self::Gone | Self::Refused => "look at the API server's log",
-            Self::Garbage => "something that is no API server answers at KUBERNETES_SERVICE_HOST",
+            Self::Garbage => {
+                "something that is not an API server answers at KUBERNETES_SERVICE_HOST"
+            }
         }
     }
 }
@@ -78,7 +80,7 @@ impl WatchError {
                 // A server without support for streaming lists may answer with an object instead of events.
                 Self::refusal(Kind::Garbage, format!("no JSON of these objects: {e}"))
             }
-            Client::FromUtf8(_) => Self::new(Kind::Garbage, "the answer is no text"),
+            Client::FromUtf8(_) => Self::new(Kind::Garbage, "the answer is not text"),
             other => match unanswered(other) {
                 Some(unanswered) => {
                     let kind = match unanswered {

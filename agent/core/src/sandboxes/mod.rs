@@ -174,7 +174,7 @@ impl Sandboxes {
     pub fn announce_path(&self, uid: &str, path: &Path) -> Result<(), String> {
         let (mut refused, mut hidden) = (None, String::new());
         if !path.is_absolute() {
-            refused = Some("it is no absolute path".to_owned());
+            refused = Some("it is not an absolute path".to_owned());
         }
         for place in self.places(path) {
             let NetnsId { dev, ino } = match self.opened(&place) {

@@ -31,7 +31,7 @@ fn a_relative_path_of_the_plugin_is_called_that() {
     let named = Sandboxes::of_node().announce_path(UID, "netns/x".as_ref());
     let why = named.unwrap_err();
     assert!(
-        why.contains("netns/x") && why.contains("no absolute path"),
+        why.contains("netns/x") && why.contains("not an absolute path"),
         "{why}"
     );
 }

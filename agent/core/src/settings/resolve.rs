@@ -89,7 +89,7 @@ fn note(setting: &Setting, text: &str, origin: Origin) -> Option<String> {
     }
     match setting.kind {
         SettingKind::Bool if !text.is_empty() && go_bool(text).is_none() => Some(format!(
-            "{text:?} is no boolean and counts as false; use true or false"
+            "{text:?} is not a boolean and counts as false; use true or false"
         )),
         SettingKind::Int if setting.env == "KUBECONFIG_MODE" && looks_decimal(text) => Some(
             format!("{text} is a decimal number; octal is written with a leading zero: 0{text}"),
@@ -247,9 +247,9 @@ mod tests {
         for (text, why) in [
             ("18446744073709551615", "64 bits"),
             ("-9223372036854775809", "64 bits"),
-            ("1.5", "no whole number"),
-            ("09", "no whole number"),
-            ("-", "no whole number"),
+            ("1.5", "not a whole number"),
+            ("09", "not a whole number"),
+            ("-", "not a whole number"),
         ] {
             let error = resolved(&[], &[(name, text)]).seconds(name).unwrap_err();
             assert!(error.reason.contains(why), "{error}");

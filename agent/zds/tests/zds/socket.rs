@@ -31,7 +31,7 @@ fn a_path_of_another_file_or_too_long_is_refused() {
     let file = dir.write("ztunnel.sock", "notes");
     let why = refused(&file);
     assert!(
-        why.contains("no socket") && why.contains("move it"),
+        why.contains("not a socket") && why.contains("move it"),
         "{why}"
     );
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "notes");
@@ -42,7 +42,7 @@ fn a_path_of_another_file_or_too_long_is_refused() {
     // A file that comes later stays, too.
     let scene = Scene::new();
     std::fs::rename(&file, scene.path()).unwrap();
-    scene.node.says("no socket");
+    scene.node.says("not a socket");
     assert_eq!(std::fs::read_to_string(scene.path()).unwrap(), "notes");
     std::fs::remove_file(scene.path()).unwrap();
     scene.node.says_times("socket None", 2);

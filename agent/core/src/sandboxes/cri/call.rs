@@ -47,7 +47,7 @@ pub async fn unary(socket: &Path, method: &str, message: &[u8]) -> Result<Bytes,
     let body = body.map_err(|e| format!("the answer breaks off: {e}"))?;
     match body.trailers().and_then(status) {
         Some(status) => status?,
-        None => return Err("the answer has no status: it is no gRPC, or broke off".to_owned()),
+        None => return Err("the answer has no status: it is not gRPC, or broke off".to_owned()),
     }
     unframed(&body.to_bytes())
 }
@@ -84,7 +84,7 @@ fn status(headers: &HeaderMap) -> Option<Result<(), String>> {
 
 /// Returns the single message of an answer, without its prefix.
 fn unframed(body: &Bytes) -> Result<Bytes, String> {
-    let broken = |what: &str| Err(format!("the answer is no gRPC message: {what}"));
+    let broken = |what: &str| Err(format!("the answer is not a gRPC message: {what}"));
     let Some((&[flag, a, b, c, d], message)) = body.split_first_chunk::<HEAD>() else {
         return broken("it has no head");
     };

@@ -106,7 +106,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-const BROKEN: &str = "the answer is no protobuf message";
+const BROKEN: &str = "the answer is not a protobuf message";
 
 #[derive(Debug, Clone, Copy)]
 enum Value<'a> {

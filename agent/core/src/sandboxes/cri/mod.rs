@@ -126,7 +126,7 @@ fn path_of(socket: &str) -> Result<PathBuf, String> {
     match path.is_absolute() {
         true => Ok(path.to_owned()),
         false => Err(format!(
-            "{socket:?} is no path of a socket; give one like /run/containerd/containerd.sock"
+            "{socket:?} is not the path of a socket; give one like /run/containerd/containerd.sock"
         )),
     }
 }
