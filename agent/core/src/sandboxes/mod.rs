@@ -199,7 +199,7 @@ impl Sandboxes {
         }
         let seen = locked(&self.0.state).seen.get(uid).cloned();
         let is_gone = |(netns, place): &(NetnsOfPod, PathBuf)| {
-            netns.path == path && refused.is_none() && matches!(exists(place), Ok(false))
+            netns.path == path && refused.is_none() && matches!(std::fs::exists(place), Ok(false))
         };
         if let Some((netns, _)) = seen.filter(is_gone) {
             self.announce(uid, netns);
