@@ -146,37 +146,50 @@ mod tests {
     type Answer = Vec<io::Result<Vec<u8>>>;
 
     /// Answers one request after the other, each with these datagrams.
+    #[derive(Default)]
     struct Script {
         answers: RefCell<VecDeque<Answer>>,
         current: RefCell<VecDeque<io::Result<Vec<u8>>>>,
         asked: Rc<Cell<u32>>,
+        /// As in the kernel, a dump for which there was no memory remains unfinished, and every other one is refused.
+        is_stuck: Cell<bool>,
     }
 
     impl Transport for Script {
-        fn send(&self, _: &[u8]) -> io::Result<()> {
+        fn send(&self, request: &[u8]) -> io::Result<()> {
             self.asked.set(self.asked.get() + 1);
-            let answer = self.answers.borrow_mut().pop_front();
-            *self.current.borrow_mut() = answer.unwrap_or_default().into();
+            let seq = u32::from_ne_bytes(request[8..12].try_into().expect("four"));
+            let answer = match self.is_stuck.get() {
+                true => vec![ack(seq, -libc::EBUSY)],
+                false => self.answers.borrow_mut().pop_front().unwrap_or_default(),
+            };
+            *self.current.borrow_mut() = answer.into();
             Ok(())
         }
         fn receive(&self, buf: &mut [u8], _: Duration) -> io::Result<usize> {
             let next = self.current.borrow_mut().pop_front();
-            let datagram = next.unwrap_or_else(|| Err(io::ErrorKind::WouldBlock.into()))?;
+            let next = next.unwrap_or_else(|| Err(io::ErrorKind::WouldBlock.into()));
+            let is_loss = matches!(&next, Err(e) if e.raw_os_error() == Some(libc::ENOBUFS));
+            self.is_stuck.set(self.is_stuck.get() || is_loss);
+            let datagram = next?;
             buf[..datagram.len()].copy_from_slice(&datagram);
             Ok(datagram.len())
         }
         fn reopen(&self) -> Result<Self> {
-            unreachable!("nothing is opened again")
+            Ok(Self {
+                answers: RefCell::new(self.answers.take()),
+                asked: Rc::clone(&self.asked),
+                ..Self::default()
+            })
         }
     }
 
     fn script(answers: Vec<Answer>) -> (Socket<Script, Rtnetlink>, Rc<Cell<u32>>) {
-        let asked = Rc::new(Cell::new(0));
         let script = Script {
             answers: RefCell::new(answers.into()),
-            current: RefCell::default(),
-            asked: Rc::clone(&asked),
+            ..Script::default()
         };
+        let asked = Rc::clone(&script.asked);
         (Socket::with_transport(script), asked)
     }
 
@@ -192,6 +205,11 @@ mod tests {
 
     fn done(seq: u32, flags: u16) -> io::Result<Vec<u8>> {
         datagram(NLMSG_DONE, flags, seq, &[0; 4])
+    }
+
+    fn ack(seq: u32, errno: i32) -> io::Result<Vec<u8>> {
+        let payload = [errno.to_ne_bytes().as_slice(), &[0; 16]].concat();
+        datagram(NLMSG_ERROR, 0, seq, &payload)
     }
 
     fn request<'a>(
@@ -237,12 +255,12 @@ mod tests {
     fn a_dump_that_lost_something_is_not_taken_for_whole() {
         let link = || datagram(RTM_NEWLINK, 2, 1, &[0; 16]);
         assert_eq!(listed(vec![vec![link(), done(1, 0)]]).0.expect("whole"), 1);
-        // The dump is repeated, and then complete.
+        // The dump is repeated on a new socket, and then complete.
         for loss in [
             Err(io::Error::from_raw_os_error(libc::ENOBUFS)),
             datagram(NLMSG_OVERRUN, 0, 1, &[]),
         ] {
-            let (found, asked) = listed(vec![vec![link(), loss], vec![done(2, 0)]]);
+            let (found, asked) = listed(vec![vec![link(), loss], vec![done(1, 0)]]);
             assert_eq!((found.expect("whole"), asked), (0, 2));
         }
         // Without memory for it, no repetition helps.
@@ -266,6 +284,19 @@ mod tests {
             assert!(error.to_string().contains(text), "{error}");
             assert_eq!(error.in_force, InForce::No);
         }
+    }
+
+    /// The first dump is given up before the loss, so that the loss is found among its leftovers.
+    #[test]
+    fn a_dump_that_was_given_up_and_lost_something_does_not_stop_the_next() {
+        let failed = |n| Err(io::Error::from_raw_os_error(n));
+        let link = datagram(RTM_NEWLINK, 2, 1, &[0; 16]);
+        let given_up = vec![failed(libc::ENOMEM), link, failed(libc::ENOBUFS)];
+        let (mut socket, _) = script(vec![given_up, vec![done(1, 0)]]);
+        let attrs = LinkAttrs::default();
+        let mut list = || socket.list(&request(RTM_GETLINK, "list", &attrs), |_| Ok(()));
+        assert_eq!(list().expect_err("given up").errno(), Some(libc::ENOMEM));
+        list().expect("whole");
     }
 
     #[test]
@@ -296,10 +327,6 @@ mod tests {
             socket
                 .change(&request(RTM_NEWLINK, "add", &attrs))
                 .map(drop)
-        };
-        let ack = |seq, errno: i32| {
-            let payload = [errno.to_ne_bytes().as_slice(), &[0; 16]].concat();
-            datagram(NLMSG_ERROR, 0, seq, &payload)
         };
         // An answer to an earlier request does not answer this one.
         add(vec![ack(7, -17), ack(1, 0)]).expect("acknowledged");

@@ -27,7 +27,7 @@ impl<T: Transport, P> Socket<T, P> {
         let (sent, unsent) = self.post(operation, request.datagram(NLM_F_DUMP), what)?;
         let mut interrupted = false;
         let wait = (&deadline, unsent.as_ref());
-        self.read(&sent, wait, (operation, what), |flags, answer| {
+        let read = self.read(&sent, wait, (operation, what), |flags, answer| {
             interrupted |= flags & NLM_F_DUMP_INTR != 0;
             match answer {
                 Answer::Object(m) => f(Message::parse(m, what)?)?,
@@ -41,7 +41,9 @@ impl<T: Transport, P> Socket<T, P> {
                 Answer::Ack(ack) => return Err(sent.error(operation, what, 0, ack)),
             }
             Ok(false)
-        })?;
+        });
+        self.lost |= matches!(&read, Err(e) if e.errno() == Some(libc::ENOBUFS));
+        read?;
         if interrupted {
             return Err(Error::kernel(operation, what, libc::EINTR));
         }

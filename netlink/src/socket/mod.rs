@@ -46,6 +46,9 @@ pub struct Socket<T, P> {
     seq: u32,
     /// True if a request was sent and its answer was not read completely.
     unread: bool,
+    /// True if a dump lost a datagram. If the kernel had no memory for the next one (`netlink_dump()`), the dump remains unfinished
+    /// with nothing queued: no read continues it, and the kernel refuses every other dump on the socket (`EBUSY`).
+    lost: bool,
     /// The largest size that was reserved; a reopened socket gets it too.
     room: usize,
     patience: Patience,
@@ -96,6 +99,7 @@ impl<T: Transport, P> Socket<T, P> {
             transport,
             seq: 0,
             unread: false,
+            lost: false,
             room: 0,
             patience: Patience::default(),
             protocol: PhantomData,
@@ -180,21 +184,17 @@ impl<T: Transport, P> Socket<T, P> {
     /// Reads the remaining answers to an earlier request: while a dump is unfinished, the kernel starts no other (`EBUSY`).
     fn read_leftovers(&mut self, operation: &str, what: &str) -> Result<()> {
         let fail = |e: io::Error| Error::io(operation, what, &e);
-        let mut losses = 0;
         let mut passed_over = 0;
         while self.unread {
-            match self.receive_queued() {
-                // Reading an unfinished dump makes the kernel continue it; closing the socket ends it.
-                Ok(_) if passed_over == PASSED_OVER => self.reopen()?,
-                Ok(_) => passed_over += 1,
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => self.unread = false,
-                Err(e)
-                    if matches!(e.raw_os_error(), Some(libc::ENOBUFS | libc::EMSGSIZE))
-                        && losses < LOSSES =>
-                {
-                    losses += 1;
-                }
-                Err(e) => return Err(fail(e)),
+            // Reading a queued datagram of an unfinished dump makes the kernel continue it; closing the socket ends it.
+            if self.lost || passed_over == PASSED_OVER {
+                return self.reopen();
+            }
+            match self.receive_queued().map_err(|e| (e.raw_os_error(), e)) {
+                Ok(_) | Err((Some(libc::EMSGSIZE), _)) => passed_over += 1,
+                Err((Some(libc::ENOBUFS), _)) => self.lost = true,
+                Err((_, e)) if e.kind() == io::ErrorKind::WouldBlock => self.unread = false,
+                Err((_, e)) => return Err(fail(e)),
             }
         }
         Ok(())
