@@ -50,18 +50,25 @@ impl Conversation {
     /// A fake kernel that returns these answers, and then `EAGAIN`.
     #[must_use]
     pub fn replay(bytes: &[u8]) -> Replay {
-        Replay(RefCell::new(Self::decode(bytes).answers.into()))
+        Replay {
+            answers: RefCell::new(Self::decode(bytes).answers.into()),
+            info: None,
+        }
     }
 }
 
 /// Returns the answers in order, regardless of the requests.
 #[derive(Debug)]
-pub struct Replay(RefCell<VecDeque<Vec<u8>>>);
+pub struct Replay {
+    answers: RefCell<VecDeque<Vec<u8>>>,
+    /// The answer about a table, which is repeated after its entries: a conversation contains it once.
+    info: Option<Vec<u8>>,
+}
 
 impl Replay {
     fn next(&self) -> io::Result<Vec<u8>> {
         // The error of a socket that has nothing to read.
-        self.0
+        self.answers
             .borrow_mut()
             .pop_front()
             .ok_or_else(|| io::ErrorKind::WouldBlock.into())
@@ -76,7 +83,10 @@ fn copy(from: &[u8], to: &mut [u8]) {
 impl weir_netlink::Transport for Replay {
     fn reopen(&self) -> weir_netlink::Result<Self> {
         // The new socket continues with the remaining answers.
-        Ok(Self(RefCell::new(self.0.take())))
+        Ok(Self {
+            answers: RefCell::new(self.answers.take()),
+            info: None,
+        })
     }
 
     fn send(&self, _: &[u8]) -> io::Result<()> {
@@ -103,14 +113,20 @@ impl xtables::XtTransport for Replay {
     }
 
     fn get(&mut self, _: XtFamily, option: i32, value: &mut [u8]) -> io::Result<usize> {
+        let is_info = option == xtables::raw::IPT_SO_GET_INFO;
+        if is_info && let Some(info) = self.info.take() {
+            copy(&info, value);
+            return Ok(info.len());
+        }
         let answer = self.next()?;
         copy(&answer, value);
-        if option == xtables::raw::IPT_SO_GET_INFO {
+        if is_info {
             // `size` is the last field of `struct ipt_getinfo`. No kernel has a table larger than 512 MiB
             // (`XT_MAX_TABLE_SIZE`). The size is limited because the time for a large table is not a finding.
             if let Some(size) = value.last_chunk_mut::<4>() {
                 *size = u32::from_ne_bytes(*size).min(LARGEST_TABLE).to_ne_bytes();
             }
+            self.info = Some(value.to_vec());
         }
         Ok(answer.len())
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use weir_fuzz::{Conversation, Random, TARGETS, Target, corpus, fuzz, guarded, mutate};
 use weir_netfilter::conntrack::{Conntrack, Transport, Tuple};
 use weir_netfilter::nft::NftEngine;
+use weir_netfilter::xtables::{Sets, XtEngine, XtFamily};
 use weir_netlink::nfnetlink::Socket;
 
 fn inputs(target: &Target) -> Vec<(std::path::PathBuf, Vec<u8>)> {
@@ -65,6 +66,27 @@ fn recorded_rulesets_are_read_to_their_end() {
         let found = NftEngine::with_socket(socket).read();
         let found = found.unwrap_or_else(|e| panic!("{}: {e}; record it anew", path.display()));
         assert!(!found.ruleset.tables.is_empty(), "{}", path.display());
+    }
+}
+
+/// As [`recorded_rulesets_are_read_to_their_end`], for legacy tables.
+#[test]
+fn recorded_tables_are_read_to_their_end() {
+    struct NoSets;
+    impl Sets for NoSets {
+        fn index(&self, _: XtFamily, _: &str) -> weir_netlink::Result<u16> {
+            Ok(0)
+        }
+        fn name(&self, index: u16) -> weir_netlink::Result<Option<String>> {
+            Ok(Some(format!("set{index}")))
+        }
+    }
+    let xtables = TARGETS.iter().find(|t| t.name == "xtables").unwrap();
+    for (path, input) in inputs(xtables) {
+        let replay = Conversation::replay(&input);
+        let found = XtEngine::with_transport(replay, Box::new(NoSets)).ruleset();
+        let found = found.unwrap_or_else(|e| panic!("{}: {e}; record it anew", path.display()));
+        assert_eq!(found.tables.len(), 5, "{}", path.display());
     }
 }
 

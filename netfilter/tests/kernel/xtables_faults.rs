@@ -26,6 +26,8 @@ struct Faulty {
     unlisted: Option<XtFamily>,
     /// The table that cannot be read.
     unread: Option<&'static str>,
+    /// Called once, before the entries of a table are read.
+    meanwhile: Option<fn()>,
 }
 
 impl XtTransport for Faulty {
@@ -44,6 +46,11 @@ impl XtTransport for Faulty {
         }
         if value.len() > 30 && self.unread.is_some_and(|name| name.as_bytes() == text) {
             return Err(io::Error::from_raw_os_error(libc::ENOMEM));
+        }
+        if option == raw::IPT_SO_GET_ENTRIES
+            && let Some(meanwhile) = self.meanwhile.take()
+        {
+            meanwhile();
         }
         self.kernel.get(family, option, value)
     }
@@ -111,6 +118,7 @@ fn faulty(fails: &[(usize, i32)], lost: &[(usize, i32)]) -> Faulty {
         lacks: &[],
         unlisted: None,
         unread: None,
+        meanwhile: None,
     }
 }
 
@@ -369,6 +377,30 @@ fn a_change_in_between_is_read_again_with_a_bound() {
         "{e}"
     );
     assert_eq!(e.in_force, InForce::No);
+}
+
+/// A rule without matches is as long as a policy, so that its move changes the beginnings of chains, but not the size of the table.
+#[test]
+fn a_rule_that_moves_while_a_table_is_read_is_in_one_chain() {
+    let ns = namespace_or_skip!();
+    run(&ns, XtFamily::Ip, "-P INPUT DROP");
+    run(&ns, XtFamily::Ip, "-A INPUT -j ACCEPT");
+    let meanwhile = || {
+        let text = "*filter\n-D INPUT -j ACCEPT\n-A OUTPUT -j ACCEPT\nCOMMIT\n";
+        let script = Script::parse(XtFamily::Ip, text).unwrap();
+        XtEngine::open().unwrap().restore(&script, true).unwrap();
+    };
+    let found = ns.run(|| {
+        let transport = Faulty {
+            meanwhile: Some(meanwhile),
+            ..faulty(&[], &[])
+        };
+        let sets = Box::new(SocketSets::open().unwrap());
+        XtEngine::with_transport(transport, sets).ruleset().unwrap()
+    });
+    let now = engine(&ns, |e| e.ruleset()).unwrap().to_string();
+    assert!(now.contains("-A OUTPUT -j ACCEPT"), "{now}");
+    assert_text(&found.unwrap().to_string(), &now);
 }
 
 #[test]

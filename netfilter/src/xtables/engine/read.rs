@@ -205,6 +205,9 @@ impl<T: XtTransport> XtEngine<T> {
     }
 
     /// The answer to a request for the entries of a table that has at most `limit` bytes; see [`entries_in`].
+    ///
+    /// Where chains begin and end is in another answer. The kernel refuses the entries only if the size of the table has changed in
+    /// between, so that answer must be the same before and after them: a rule that moves to another chain leaves the size.
     pub(super) fn entries(
         &mut self,
         family: XtFamily,
@@ -212,37 +215,39 @@ impl<T: XtTransport> XtEngine<T> {
         limit: usize,
     ) -> Result<(Info, Vec<u8>)> {
         let object = format!("{family} table {name}");
+        let fail = |e: io::Error| explain(&object, name, &e);
         let mut attempts = Attempts::begin(self.contention);
         loop {
-            let info =
-                info(&mut self.transport, family, name).map_err(|e| explain(&object, name, &e))?;
-            if info.size > limit {
+            let before = info(&mut self.transport, family, name).map_err(fail)?;
+            if before.size > limit {
                 let reason = format!(
                     "it has {} bytes in {} rules and chains, and at most {limit} bytes are read of a table; \
                      remove rules from it, or whole chains",
-                    info.size, info.entries
+                    before.size, before.entries
                 );
                 return Err(Error::refused("read", object, reason));
             }
             let request = GetEntries {
                 name: name_field(name).unwrap_or_default(),
-                size: u32::try_from(info.size).unwrap_or(u32::MAX),
+                size: u32::try_from(before.size).unwrap_or(u32::MAX),
                 ..zeroed()
             };
             // Zeroed pages, which take no memory until the kernel writes to them.
-            let mut value = vec![0; size_of::<GetEntries>() + info.size];
+            let mut value = vec![0; size_of::<GetEntries>() + before.size];
             // The buffer is never shorter than the request.
             _ = request.write_to_prefix(&mut value);
             match self.transport.get(family, IPT_SO_GET_ENTRIES, &mut value) {
-                Ok(_) => {}
-                // The table changed after its size was read.
-                Err(e) if e.raw_os_error() == Some(libc::EAGAIN) => {
-                    attempts.try_again("read", &object)?;
-                    continue;
+                Ok(_) => {
+                    let after = info(&mut self.transport, family, name).map_err(fail)?;
+                    if after == before {
+                        return Ok((before, value));
+                    }
                 }
-                Err(e) => return Err(explain(&object, name, &e)),
+                // The table changed after its size was read.
+                Err(e) if e.raw_os_error() == Some(libc::EAGAIN) => {}
+                Err(e) => return Err(fail(e)),
             }
-            return Ok((info, value));
+            attempts.try_again("read", &object)?;
         }
     }
 }
