@@ -1,7 +1,10 @@
 //! Converts `weir preflight --json` to rows of the report, and compares them with what a variant should lack.
-use super::model::Capability;
+use super::case::What;
+use super::model::{Capability, Verdict};
 use super::place::TestKernel;
+use super::ran::Ran;
 use serde::Deserialize;
+use weir_vm::proto::Ending;
 
 #[derive(Deserialize)]
 struct Report {
@@ -19,8 +22,32 @@ struct Feature {
     instead: String,
 }
 
+/// The rows of `weir preflight --json`, and the verdict.
+pub(super) fn judge(place: &TestKernel, ran: &Ran) -> (Vec<Capability>, Verdict) {
+    let failed = |text| Verdict::Failed { text };
+    let rows = rows(place.name(), &ran.stdout());
+    let verdict = match &rows {
+        _ if ran.kernel_error.is_some() || !is_result(ran.ending, place) => {
+            ran.verdict(&What::Preflight, place)
+        }
+        Err(why) => failed(format!("{why}\n{}", ran.text())),
+        Ok(rows) => objection(place, rows).map_or(Verdict::Passed, failed),
+    };
+    (rows.unwrap_or_default(), verdict)
+}
+
+/// Whether it ended with an exit code of a result: 0; 3 if some answers are unknown, which the rows contain; 1 if some job does not
+/// work, which only this machine and variants may cause.
+fn is_result(ending: Option<Ending>, place: &TestKernel) -> bool {
+    match ending {
+        Some(Ending::Status(0 | 3)) => true,
+        Some(Ending::Status(1)) => place.is_host() || place.special.is_some(),
+        _ => false,
+    }
+}
+
 /// Parses the rows.
-pub(super) fn rows(environment: &str, json: &str) -> Result<Vec<Capability>, String> {
+fn rows(environment: &str, json: &str) -> Result<Vec<Capability>, String> {
     let report: Report = serde_json::from_str(json)
         .map_err(|e| format!("weir preflight --json did not print its report: {e}"))?;
     let rows = report.features.into_iter().map(|f| Capability {
@@ -41,7 +68,7 @@ pub(super) fn rows(environment: &str, json: &str) -> Result<Vec<Capability>, Str
 
 /// Returns a reason if a guest differs from what its variant promises: a feature is there that should be lacking, the
 /// reverse, or an answer is missing.
-pub(super) fn objection(place: &TestKernel, rows: &[Capability]) -> Option<String> {
+fn objection(place: &TestKernel, rows: &[Capability]) -> Option<String> {
     if place.is_host() {
         return None;
     }
@@ -70,7 +97,7 @@ pub(super) fn objection(place: &TestKernel, rows: &[Capability]) -> Option<Strin
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_vm::Catalogue;
+    use weir_vm::{Catalogue, Stream};
 
     const JSON: &str = r#"{"features": [
         {"area": "xtables", "feature": "table ip nat", "answer": "lack", "detail": "no", "instead": "nf_tables"},
@@ -96,6 +123,43 @@ mod tests {
                 .unwrap_err()
                 .contains("did not print")
         );
+    }
+
+    #[test]
+    fn a_report_is_good_only_if_the_program_ended_as_documented() {
+        let known = JSON.replace("unknown", "have");
+        let verdict = |json: &str, variant, ending| {
+            let mut ran = Ran::default();
+            ran.add(Stream::Out, json.as_bytes());
+            ran.ending = ending;
+            let (rows, verdict) = judge(&place(variant), &ran);
+            assert_eq!(rows.len(), 4, "the rows are kept in any case");
+            verdict
+        };
+        for (ending, variant, said) in [
+            (Some(Ending::Status(0)), None, None),
+            (Some(Ending::Status(3)), None, None),
+            (Some(Ending::Status(1)), Some("no-xtables"), None),
+            (Some(Ending::Status(1)), None, Some("exit status 1")),
+            (Some(Ending::Status(2)), None, Some("exit status 2")),
+            (Some(Ending::Status(101)), None, Some("exit status 101")),
+            (Some(Ending::Signal(11)), None, Some("signal 11")),
+            (Some(Ending::TimedOut), None, Some("killed at its deadline")),
+            (None, None, Some("no verdict")),
+        ] {
+            let found = match verdict(&known, variant, ending) {
+                Verdict::Passed => None,
+                Verdict::Failed { text } => Some(text),
+                other => panic!("{other:?}"),
+            };
+            let first = found
+                .as_deref()
+                .map(|t| t.lines().next().unwrap_or_default());
+            assert_eq!(first.is_some(), said.is_some(), "{ending:?}: {first:?}");
+            assert!(said.is_none_or(|s| first.unwrap_or_default().contains(s)));
+        }
+        let unknown = verdict(JSON, None, Some(Ending::Status(0)));
+        assert!(matches!(unknown, Verdict::Failed { text } if text.contains("could not tell")));
     }
 
     #[test]

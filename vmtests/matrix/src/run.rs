@@ -118,7 +118,14 @@ impl<'a> Runner<'a> {
                 Err(e) => failed(e.to_string()),
                 Ok(ran) => {
                     done.result.restored = ran.restored;
-                    self.judge(case, place, &ran, &mut done)
+                    match case.what {
+                        What::Preflight => {
+                            let (rows, verdict) = capability::judge(place, &ran);
+                            done.capabilities = rows;
+                            verdict
+                        }
+                        _ => ran.verdict(&case.what, place),
+                    }
                 }
             }
         };
@@ -138,25 +145,6 @@ impl<'a> Runner<'a> {
             _ => "the test needs it",
         };
         Some(format!("{missing} is not set: {help}"))
-    }
-
-    fn judge(&self, case: &Case, place: &TestKernel, ran: &Ran, done: &mut Done) -> Verdict {
-        let verdict = ran.verdict(&case.what, place);
-        if case.what != What::Preflight {
-            return verdict;
-        }
-        // Exit code 3 means that some answers are unknown; the rows contain them.
-        match capability::rows(place.name(), &ran.stdout()) {
-            Err(why) => failed(format!("{why}\n{}", ran.text())),
-            Ok(rows) => {
-                done.capabilities = rows;
-                match capability::objection(place, &done.capabilities) {
-                    _ if ran.kernel_error.is_some() => verdict,
-                    None => Verdict::Passed,
-                    Some(text) => failed(text),
-                }
-            }
-        }
     }
 
     fn execute(&self, case: &Case, place: &TestKernel, done: &mut Done) -> Result<Ran> {
