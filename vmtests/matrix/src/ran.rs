@@ -8,14 +8,18 @@ use weir_vm::proto::Ending;
 
 /// The upper bound of the recorded output of a case.
 const KEPT: usize = 256 << 10;
+/// The upper bounds of the recorded skips of a stream, and of the length of their lines.
+const SKIPS: usize = 256;
+const LINE: usize = 4096;
 
 /// The output of a program, and how it ended.
 #[derive(Debug, Default)]
 pub(super) struct Ran {
     out: Vec<u8>,
-    err: Vec<u8>,
     /// Both streams in the order of arrival.
     both: Vec<u8>,
+    /// The skips in each stream, because a line of one may interrupt a line of the other.
+    skips: [Skips; 2],
     /// How the program ended; `None`: it has not ended.
     pub(super) ending: Option<Ending>,
     /// The error that the kernel reported, with its log.
@@ -26,11 +30,14 @@ pub(super) struct Ran {
 
 impl Ran {
     pub(super) fn add(&mut self, stream: Stream, bytes: &[u8]) {
-        let of_stream = match stream {
-            Stream::Out => &mut self.out,
-            Stream::Err => &mut self.err,
-        };
-        keep(of_stream, bytes);
+        let [out, err] = &mut self.skips;
+        match stream {
+            Stream::Out => {
+                out.add(bytes);
+                keep(&mut self.out, bytes);
+            }
+            Stream::Err => err.add(bytes),
+        }
         keep(&mut self.both, bytes);
     }
 
@@ -40,12 +47,6 @@ impl Ran {
 
     pub(super) fn text(&self) -> String {
         String::from_utf8_lossy(&self.both).into_owned()
-    }
-
-    /// All skips in the output. The streams are parsed separately, because a line of one may interrupt a line of the other.
-    fn skips(&self) -> Vec<Skip> {
-        let all = |bytes: &Vec<u8>| Skip::all(&String::from_utf8_lossy(bytes));
-        [&self.out, &self.err].into_iter().flat_map(all).collect()
     }
 
     /// The verdict on a case; whatever is not clearly a success is a failure.
@@ -65,7 +66,7 @@ impl Ran {
         {
             return failed("the test program did not run exactly this test");
         }
-        let skips = self.skips();
+        let skips: Vec<Skip> = self.skips.iter().flat_map(Skips::all).collect();
         let Some(first) = skips.first() else {
             return Verdict::Passed;
         };
@@ -79,6 +80,38 @@ impl Ran {
             }
         }
         Verdict::Skipped(first.clone())
+    }
+}
+
+/// The skips in a stream, however long it is.
+#[derive(Debug, Default)]
+struct Skips {
+    found: Vec<Skip>,
+    /// The start of the line that has not ended yet.
+    line: Vec<u8>,
+}
+
+impl Skips {
+    fn add(&mut self, bytes: &[u8]) {
+        for piece in bytes.split_inclusive(|b| *b == b'\n') {
+            let room = LINE.saturating_sub(self.line.len());
+            let start = piece.get(..piece.len().min(room)).unwrap_or_default();
+            self.line.extend_from_slice(start);
+            if piece.ends_with(b"\n") {
+                if self.found.len() < SKIPS {
+                    self.found.extend(self.last());
+                }
+                self.line.clear();
+            }
+        }
+    }
+
+    fn last(&self) -> Option<Skip> {
+        Skip::all(&String::from_utf8_lossy(&self.line)).pop()
+    }
+
+    fn all(&self) -> impl Iterator<Item = Skip> {
+        self.found.iter().cloned().chain(self.last())
     }
 }
 
@@ -147,6 +180,42 @@ mod tests {
             verdict(OK, "skipped: no root", END),
             Verdict::Failed { .. }
         ));
+    }
+
+    #[test]
+    fn a_skip_is_found_after_a_long_output() {
+        let long = "a line of output\n".repeat(KEPT / 10);
+        let is_skip = |verdict| match verdict {
+            Verdict::Failed { text } => text.starts_with("it skipped itself"),
+            _ => false,
+        };
+        assert!(is_skip(verdict(
+            OK,
+            &format!("{long}skipped: no root"),
+            END
+        )));
+        assert!(is_skip(verdict(
+            OK,
+            &format!("{long}skip: no root\nmore\n"),
+            END
+        )));
+    }
+
+    #[test]
+    fn a_skip_is_found_in_pieces_and_skips_are_bounded() {
+        let text = "test t ... skipped: no root\nskipped: no tool\nok\nskip: the end";
+        for at in 0..text.len() {
+            let mut skips = Skips::default();
+            let (front, rest) = text.split_at(at);
+            skips.add(front.as_bytes());
+            skips.add(rest.as_bytes());
+            assert_eq!(skips.all().collect::<Vec<_>>(), Skip::all(text), "{at}");
+        }
+        let many: String = (0..2 * SKIPS).map(|n| format!("skipped: {n}\n")).collect();
+        let mut skips = Skips::default();
+        skips.add(many.as_bytes());
+        skips.add("endless".repeat(LINE).as_bytes());
+        assert_eq!((skips.all().count(), skips.line.len()), (SKIPS, LINE));
     }
 
     #[test]
