@@ -41,7 +41,7 @@ use run::{Done, Runner};
 use skip::Skip;
 use std::process::Command;
 use std::time::{Duration, Instant, SystemTime};
-use weir_vm::{Arch, Cache, Kernels, Options, Result, note};
+use weir_vm::{Arch, Cache, Error, Kernels, Options, Result, note};
 
 /// The variable with the required environments: their names, separated by commas.
 const REQUIRE: &str = "VMTESTS_REQUIRE";
@@ -72,6 +72,9 @@ impl<'a> Matrix<'a> {
         if let Err(e) = weir_vm::find_qemu(options.qemu.as_deref(), cache, Arch::HOST) {
             let guests = places.iter_mut().filter(|p| !p.is_host());
             guests.for_each(|p| p.about.unavailable = Some(format!("{}: {}", e.reason, e.remedy)));
+        }
+        if plan.selection.is_empty() {
+            all_are_there(&required(), &places)?;
         }
         TestKernel::mark_ends(&mut places);
         let cases = Case::all(&artifacts)?;
@@ -239,11 +242,32 @@ impl<'a> Matrix<'a> {
 /// The result of a pair of [`Matrix::pairs`].
 type Ended = (usize, usize, Done);
 
+/// The value of [`REQUIRE`].
+fn required() -> String {
+    std::env::var(REQUIRE).unwrap_or_default()
+}
+
+/// Whether this is a name of the environment.
+fn is_named(place: &TestKernel, name: &str) -> bool {
+    name == place.name() || (name == "newest" && place.is_newest)
+}
+
 /// Whether the environment is required.
 fn is_required(place: &TestKernel) -> bool {
-    let is = |r: &str| r == place.name() || (r == "newest" && place.is_newest);
-    let required = std::env::var(REQUIRE).unwrap_or_default();
-    required.split(',').any(is)
+    required().split(',').any(|name| is_named(place, name))
+}
+
+/// Refuses a required name without an environment: it would demand nothing. A part of the matrix may lack some of them.
+fn all_are_there(required: &str, places: &[TestKernel]) -> Result<()> {
+    let is_there = |name: &str| places.iter().any(|place| is_named(place, name));
+    let mut names = required.split(',').filter(|name| !name.is_empty());
+    let Some(unknown) = names.find(|name| !is_there(name)) else {
+        return Ok(());
+    };
+    let names: Vec<&str> = places.iter().map(TestKernel::name).collect();
+    let reason = format!("no environment has the name {unknown:?}");
+    let remedy = format!("Environments: {}; or newest", names.join(", "));
+    Err(Error::new(format!("{REQUIRE}={required}"), reason, remedy))
 }
 
 /// Turns an ignored case into a failure if its environment is required.
@@ -264,6 +288,21 @@ fn utc(time: SystemTime) -> String {
 mod tests {
     use super::*;
     use std::time::UNIX_EPOCH;
+
+    #[test]
+    fn a_required_environment_must_be_one_of_the_matrix() {
+        let mut places = vec![TestKernel::host(), TestKernel::host()];
+        (places[1].about.name, places[1].is_newest) = ("7.2".to_owned(), true);
+        for good in ["", "7.2", "host,newest", "7.2,"] {
+            all_are_there(good, &places).unwrap();
+        }
+        for bad in ["6.81", "7.2,6.81", "7.2, newest"] {
+            let e = all_are_there(bad, &places).unwrap_err().to_string();
+            assert!(e.contains(bad) && e.contains("host, 7.2; or newest"), "{e}");
+        }
+        places[1].is_newest = false;
+        assert!(all_are_there("newest", &places).is_err());
+    }
 
     #[test]
     fn dates() {

@@ -74,3 +74,24 @@ fn a_remedy_names_the_command_of_this_program() {
     let err = String::from_utf8(out.stderr).unwrap();
     assert!(err.contains("`weir-vmtests fetch 6.1` gets it"), "{err}");
 }
+
+#[test]
+fn a_required_environment_that_does_not_exist_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let list = dir.path().join("tests.json");
+    let program = r#"{"reason":"compiler-artifact","manifest_path":"/w/netlink/Cargo.toml","target":{"name":"weir_netlink","kind":["lib"],"src_path":"/w/x.rs"},"profile":{"test":true},"executable":"/nonexistent"}"#;
+    fs::write(&list, program).unwrap();
+    let out = Command::new(env!("CARGO_BIN_EXE_weir-vmtests"))
+        .args(["matrix", "--list", "--artifacts"])
+        .arg(&list)
+        .arg("--cache")
+        .arg(dir.path())
+        .env_remove("VMTESTS_KERNEL")
+        .env("VMTESTS_REQUIRE", "newest,6.81")
+        .output()
+        .unwrap();
+    let err = String::from_utf8(out.stderr).unwrap();
+    assert_eq!(out.status.code(), Some(3), "{err}");
+    assert!(err.contains("VMTESTS_REQUIRE=newest,6.81"), "{err}");
+    assert!(err.contains(r#"the name "6.81""#), "{err}");
+}
