@@ -7,7 +7,7 @@
 //! - [`Kernels`] prepares kernels from packages or from a user's own files, and returns a [`Kernel`].
 //! - [`Payload`] is the content of a guest's file system: programs with their libraries, and data.
 //! - [`Machine`] is a running guest. The first machine with a given content is booted and saved; all others are copies
-//!   that map the saved memory, which takes 0.1 s. This makes a machine per test case affordable.
+//!   that map the saved memory, which takes a fifth of a second. This makes a machine per test case affordable.
 //! - [`proto`] is the protocol between host and guest; [`guest`] is the guest's end, `/init`. Both are in this program, so
 //!   nothing has to be built for the guest.
 //! - [`first_kernel_error`] finds errors in a kernel's log.

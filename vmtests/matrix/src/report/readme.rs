@@ -1,7 +1,8 @@
 //! The tables of docs/kernels.md between two markers: written from a run, or compared with one.
 //!
-//! The tables contain no times and nothing about the host. The comparison covers what is equal wherever the same kernels
-//! ran, the features. It ignores versions of packages, which the archive replaces, and counts of cases.
+//! The tables contain no times and nothing about the host; the sentence above them has its number of cases. The comparison covers
+//! what is equal wherever the same kernels ran, the features. It ignores versions of packages, which the archive replaces, and
+//! counts of cases.
 use super::summary::{Feature, Tally, View, instead, version};
 use crate::model::Run;
 use askama::Template;
@@ -37,6 +38,9 @@ const COLUMNS: &[(&str, &[&str])] = &[
 #[derive(Template)]
 #[template(path = "readme.md")]
 struct Tables<'a> {
+    /// The cases of the rows and of the host.
+    cases: String,
+    on_host: String,
     columns: &'a [(&'a str, &'a [&'a str])],
     rows: Vec<Row<'a>>,
     /// Group, feature, the kernels that lack it, what weir does there instead.
@@ -51,7 +55,8 @@ struct Row<'a> {
     outcome: std::result::Result<Tally, &'a str>,
 }
 
-/// Renders the tables in Markdown: every kernel and variant except the host, then the differences between kernels.
+/// Renders the tables in Markdown: every kernel and variant except the host, then the differences between kernels. Before them is
+/// the number of cases, which is the sum of the first table and of the host.
 /// A run of only a part of the matrix is an error.
 pub fn tables(run: &Run) -> Result<String> {
     let view = View::new(run);
@@ -86,13 +91,29 @@ pub fn tables(run: &Run) -> Result<String> {
         })
     };
     let environments = view.environments.iter().enumerate();
+    let rows: Vec<Row<'_>> = environments.filter_map(row).collect();
+    let shown = rows.iter().flat_map(|row| row.outcome);
+    let (shown, on_host) = (
+        shown.map(Tally::total).sum::<usize>(),
+        view.tally_of("host").total(),
+    );
     let tables = Tables {
+        cases: thousands(shown + on_host),
+        on_host: thousands(on_host),
         columns: COLUMNS,
-        rows: environments.filter_map(row).collect(),
+        rows,
         differences: differences(&view, &groups),
     };
     let text = tables.render();
     text.map_err(|e| Error::new("the report", e, "Report it"))
+}
+
+/// A number with a comma before each group of three digits: `3,585`.
+fn thousands(n: usize) -> String {
+    match n {
+        0..1000 => n.to_string(),
+        _ => format!("{},{:03}", thousands(n / 1000), n % 1000),
+    }
 }
 
 fn verdict(features: &[&Feature<'_>], at: usize) -> &'static str {
@@ -147,7 +168,8 @@ pub fn update(run: &Run, file: &Path) -> Result<bool> {
     Ok(true)
 }
 
-/// The compared part of the tables: the kernels and their features in the first table, all of the second table.
+/// The compared part of the tables: the kernels and their features in the first table, all of the second table. Not the sentence
+/// before them.
 fn comparable(tables: &str) -> Vec<String> {
     let mut is_first = true;
     let row = |line: &str| {
@@ -160,7 +182,8 @@ fn comparable(tables: &str) -> Vec<String> {
         let kept: Vec<&str> = cells.first().into_iter().chain(features).copied().collect();
         kept.join(" | ")
     };
-    tables.lines().map(row).collect()
+    let lines = tables.lines().skip_while(|line| !line.starts_with('|'));
+    lines.map(row).collect()
 }
 
 /// Checks that `file` lists the features that `run` found.

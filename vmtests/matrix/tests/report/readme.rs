@@ -1,7 +1,7 @@
 //! The tables of docs/kernels.md.
 use crate::example::{HOSTILE, lifelike};
 use std::fs;
-use weir_vmtests::model::Capability;
+use weir_vmtests::model::{Capability, Verdict};
 use weir_vmtests::report::readme::{check, tables, update};
 
 const AROUND: (&str, &str) = (
@@ -38,11 +38,35 @@ fn a_row_for_each_kernel_and_what_differs() {
     );
 }
 
+/// The number of cases is the sum of the table and of the machine itself.
+#[test]
+fn the_number_of_cases_is_that_of_the_run() {
+    let mut run = lifelike(true);
+    let text = tables(&run).unwrap();
+    let (all, on_host) = ("4,017", "309");
+    let sentence = format!(
+        "{all} cases, {on_host} of them on the machine itself, which the table omits.\n\n| kernel |"
+    );
+    assert!(text.starts_with(&sentence), "{text}");
+    let rows = text.lines().skip(4).take_while(|line| !line.is_empty());
+    let number = |cell: &str| cell.trim_matches([' ', '*']).parse::<usize>().unwrap();
+    let count = |row: &str| row.rsplit('|').skip(1).take(3).map(number).sum::<usize>();
+    assert_eq!(rows.map(count).sum::<usize>() + 309, run.results.len());
+    assert_eq!(run.results.len(), 4017);
+    // The row of a kernel on which nothing ran has no numbers.
+    for result in run.results.iter_mut().filter(|r| r.environment == "7.2") {
+        let reason = "no QEMU".to_owned();
+        result.verdict = Verdict::Ignored { reason };
+    }
+    let text = tables(&run).unwrap();
+    assert!(text.starts_with("3,708 cases, 309 of them"), "{text}");
+}
+
 #[test]
 fn it_is_written_between_the_markers_and_then_equal() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("kernels.md");
-    fs::write(&file, format!("{}old\n{}", AROUND.0, AROUND.1)).unwrap();
+    fs::write(&file, format!("{}| old |\n{}", AROUND.0, AROUND.1)).unwrap();
     let run = lifelike(false);
     let e = check(&run, &file).unwrap_err();
     assert!(
@@ -69,6 +93,18 @@ fn features_are_compared_and_neither_counts_nor_versions() {
     fs::write(&file, format!("{}old\n{}", AROUND.0, AROUND.1)).unwrap();
     let run = lifelike(false);
     update(&run, &file).unwrap();
+    let mut more = lifelike(false);
+    let case = more.results[0].clone();
+    more.results.push(case);
+    assert!(tables(&more).unwrap().starts_with("4,018 cases, 310 of"));
+    check(&more, &file).unwrap();
+    // A document from before the sentence.
+    let text = fs::read_to_string(&file).unwrap();
+    let (before, rest) = text.split_once("4,017 cases").unwrap();
+    let (_, table) = rest.split_once("\n\n").unwrap();
+    fs::write(&file, format!("{before}{table}")).unwrap();
+    check(&run, &file).unwrap();
+    fs::write(&file, text).unwrap();
     // The run has failed cases.
     check(&lifelike(true), &file).unwrap();
     let mut newer = lifelike(false);
@@ -131,6 +167,7 @@ fn no_text_ends_the_table() {
     let columns = |line: &str| line.replace("\\|", "").matches('|').count();
     let first: Vec<usize> = tables
         .lines()
+        .skip(2)
         .take_while(|l| !l.is_empty())
         .map(columns)
         .collect();
