@@ -47,9 +47,9 @@ pub fn main() {
 
 fn serve() -> io::Result<()> {
     let hello = setup::prepare();
-    let mut log = Kmsg::open()?;
+    let log = Kmsg::open()?;
     let mut port = Port::open(PORT)?;
-    while session(&mut port, &mut log, &hello)? {
+    while session(&mut port, &log, &hello)? {
         // Messages from before the state was saved do not belong to this run.
         log.skip();
     }
@@ -57,7 +57,7 @@ fn serve() -> io::Result<()> {
 }
 
 /// Serves one host. Returns true if it sent [`Frame::Park`] and another host may follow.
-fn session(port: &mut Port, log: &mut Kmsg, hello: &Hello) -> io::Result<bool> {
+fn session(port: &mut Port, log: &Kmsg, hello: &Hello) -> io::Result<bool> {
     let mut is_synced = false;
     while let Some(frame) = port.next(is_synced)? {
         match frame {

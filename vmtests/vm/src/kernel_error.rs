@@ -1,5 +1,8 @@
 //! Finds reports of errors in a kernel's log.
 
+/// The line of a guest's log in place of records that the kernel overwrote before they were read: a warning may be among them.
+pub(crate) const LOST: &str = "(some records of the kernel's log are lost)";
+
 /// Texts that no healthy kernel prints, and their kinds.
 const SIGNS: &[(&str, &str)] = &[
     ("Kernel panic - not syncing", "panic"),
@@ -25,12 +28,13 @@ const SIGNS: &[(&str, &str)] = &[
     ("invoked oom-killer", "out of memory"),
     ("page allocation failure", "out of memory"),
     ("the agent gave up", "agent"),
+    (LOST, "lost log"),
 ];
 
 /// A line of a kernel's log that reports an error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KernelError {
-    /// One word: `panic`, `oops`, `bug`, `lockup`, `hung task`, `warning`, `trace`, `out of memory`, `agent`.
+    /// One word: `panic`, `oops`, `bug`, `lockup`, `hung task`, `warning`, `trace`, `out of memory`, `agent`, `lost log`.
     pub kind: &'static str,
     /// The line.
     pub line: String,

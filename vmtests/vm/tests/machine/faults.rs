@@ -36,6 +36,25 @@ fn a_warning_is_an_error_though_the_program_is_happy() {
     assert_eq!(run(&mut m, &sh("exit 0")).0, Ending::Status(0));
 }
 
+/// The kernel keeps the last 128 KiB of its log, and the agent the first 400 KiB. The lines beyond them fit into the kernel's buffer,
+/// because the agent searches each of them, which a program may outrun.
+#[test]
+fn a_warning_is_an_error_though_the_log_is_long() {
+    let warning = "echo '------------[ cut here ]------------'\n";
+    let words = "word ".repeat(20);
+    let long = format!("n=0; while [ $n -lt 4000 ]; do echo {words}; n=$((n+1)); done\n");
+    // The kernel drops most of what a program writes to its log, unless it is told otherwise.
+    let all = "echo on >/proc/sys/kernel/printk_devkmsg; exec >/dev/kmsg\n";
+    for script in [[warning, &long], [&long, warning]] {
+        let Some(mut m) = start() else { return };
+        let script = format!("{all}{}", script.concat());
+        let outcome = m.run(&sh(&script), &mut |_, _| {}).unwrap();
+        assert_eq!(outcome.exit.ending, Ending::Status(0));
+        assert!(outcome.exit.kernel_log.len() >= 400 << 10);
+        assert_eq!(outcome.kernel_error.unwrap().kind, "warning");
+    }
+}
+
 #[test]
 fn a_guest_that_hangs_is_given_up_at_the_hosts_deadline() {
     let Some(kernel) = kernel() else { return };
