@@ -4,7 +4,7 @@ use crate::before::{Before, Ends};
 use crate::carrier::carrier;
 use crate::config::{Config, Pod, Proxy};
 use crate::exclude::fit;
-use crate::node::{Bridge, Carrier, LocatedProxy, Node, is_carrier_address};
+use crate::node::{Bridge, Carrier, LocatedProxy, Node};
 use crate::objects::WEIR;
 use crate::source::Sources;
 use std::collections::{BTreeMap, BTreeSet};
@@ -445,7 +445,8 @@ fn device(
     unread.map_or(Ok(None), Err)
 }
 
-/// Returns the source address that the kernel chooses towards the proxy, or another one if that is a carrier's. Sends nothing.
+/// Returns the source address that the kernel chooses towards the proxy, or another one if that is a carrier's or the node does not have
+/// it any more. Sends nothing.
 pub(crate) fn source_towards(routing: &Routing, address: IpAddr) -> Result<IpAddr> {
     let any = if address.is_ipv4() {
         "0.0.0.0:0"
@@ -456,16 +457,15 @@ pub(crate) fn source_towards(routing: &Routing, address: IpAddr) -> Result<IpAdd
         socket.connect((address, 80))?;
         socket.local_addr()
     });
+    let sources = Sources::read(routing)?;
     match socket {
-        Ok(local) if is_carrier_address(&local.ip().into()) => {
-            let other = Sources::read(routing)?.towards(address);
-            Ok(other.unwrap_or(local.ip()))
+        Ok(local) if sources.has(local.ip()) => Ok(local.ip()),
+        Ok(local) => Ok(sources.towards(address).unwrap_or(local.ip())),
+        Err(e) => {
+            let what = "find the source address towards";
+            // The lookup may find the route of an earlier change, which states an address that the node has lost since.
+            let other = sources.route(address).and(sources.towards(address));
+            other.ok_or_else(|| Error::io(what, address.to_string(), &e))
         }
-        Ok(local) => Ok(local.ip()),
-        Err(e) => Err(Error::io(
-            "find the source address towards",
-            address.to_string(),
-            &e,
-        )),
     }
 }

@@ -6,7 +6,7 @@
 
 use crate::node::{Node, is_carrier_address};
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use weir_netlink::Result;
 use weir_netlink::route::{
@@ -19,6 +19,9 @@ pub(crate) struct Sources {
     main: Vec<Route>,
     /// In the order of the kernel: primary addresses of a link come first.
     addresses: Vec<Address>,
+    /// The addresses of the table local. The kernel accepts no other one as source of a route: not one of a VRF, nor one that
+    /// duplicate address detection checks.
+    here: BTreeSet<IpAddr>,
 }
 
 /// Returns the source for each address of the enrolled pods, in the network namespace of this thread.
@@ -36,34 +39,59 @@ pub(crate) fn of_pods(node: &Node) -> Result<BTreeMap<IpAddr, IpAddr>> {
 impl Sources {
     pub(crate) fn read(routing: &Routing) -> Result<Self> {
         let local = routing.routes(RT_TABLE_LOCAL)?;
-        // The kernel accepts no other address as source of a route: not one of a VRF, nor one that duplicate address detection checks.
-        let is_usable = |a: &Address| {
-            let mut local = local.iter().filter(|r| r.kind == RouteType::Local);
-            let is_wide = a.scope == RouteScope::Universe && !is_carrier_address(&a.net);
-            is_wide && local.any(|r| r.dst == a.net.addr().into())
-        };
+        let local = local.iter().filter(|r| r.kind == RouteType::Local);
+        let one = local.filter(|r| r.dst.prefix_len() == r.dst.max_prefix_len());
+        let here: BTreeSet<IpAddr> = one.map(|r| r.dst.addr()).collect();
         let mut addresses = routing.addresses()?;
-        addresses.retain(is_usable);
+        addresses.retain(|a| {
+            let is_wide = a.scope == RouteScope::Universe && !is_carrier_address(&a.net);
+            is_wide && here.contains(&a.net.addr())
+        });
+        let mut main = routing.routes(RT_TABLE_MAIN)?;
+        // Before Linux 6.6 a route keeps an IPv6 address that was removed from another link.
+        for route in &mut main {
+            route.prefsrc = route.prefsrc.filter(|address| here.contains(address));
+        }
         Ok(Self {
-            main: routing.routes(RT_TABLE_MAIN)?,
+            main,
             addresses,
+            here,
         })
     }
 
-    /// Returns the source of the main table's route, else an address of its link, else one of another link (`inet_select_addr()`,
-    /// net/ipv4/devinet.c). For IPv6 the longest common prefix decides among several (RFC 6724). `None` if the node has no address of
-    /// the family.
-    pub(crate) fn towards(&self, to: IpAddr) -> Option<IpAddr> {
+    /// Returns the main table's route to this address.
+    pub(crate) fn route(&self, to: IpAddr) -> Option<&Route> {
         let leading = self.main.iter();
         let leading = leading.filter(|r| r.from.is_none() && r.dst.contains(&to));
-        let route = leading.min_by_key(|r| (Reverse(r.dst.prefix_len()), r.metric()));
+        leading.min_by_key(|r| (Reverse(r.dst.prefix_len()), r.metric()))
+    }
+
+    /// True if the node has this address, and it is not that of a carrier.
+    pub(crate) fn has(&self, address: IpAddr) -> bool {
+        self.here.contains(&address) && !is_carrier_address(&address.into())
+    }
+
+    /// Returns the source of the main table's route, else an address of its link, in the subnet of its gateway if there is one
+    /// (`inet_select_addr()`, net/ipv4/devinet.c), else one of the default route's link, else any. For IPv6 the longest common prefix
+    /// decides among several (RFC 6724). `None` if the node has no address of the family.
+    pub(crate) fn towards(&self, to: IpAddr) -> Option<IpAddr> {
+        let route = self.route(to);
         let link = route.and_then(|r| r.oif);
+        let gateway = route.and_then(|r| r.gateway);
+        let defaults = self.main.iter();
+        let defaults = defaults.filter(|r| r.dst.prefix_len() == 0 && r.dst.contains(&to));
+        let usual = defaults.min_by_key(|r| r.metric()).and_then(|r| r.oif);
         let order = |a: &&Address| {
             let common = match (a.net.addr(), to) {
-                (IpAddr::V6(a), IpAddr::V6(to)) => (a.to_bits() ^ to.to_bits()).leading_zeros(),
+                (IpAddr::V6(own), IpAddr::V6(to)) => {
+                    let common = (own.to_bits() ^ to.to_bits()).leading_zeros();
+                    common.min(a.net.prefix_len().into())
+                }
                 _ => 0,
             };
-            (Some(a.index) != link, Reverse(common))
+            let is_near = gateway.is_none_or(|gateway| a.net.contains(&gateway));
+            let of = |link| Some(a.index) == link;
+            (!of(link), !of(usual), !is_near, Reverse(common))
         };
         let own = self.addresses.iter();
         let own = own.filter(|a| a.net.addr().is_ipv6() == to.is_ipv6());
@@ -106,6 +134,10 @@ mod tests {
             },
             route("fd00::/64", 3, None),
             route("fd00:0:0:1::7/128", 5, None),
+            Route {
+                gateway: Some("172.16.1.9".parse().unwrap()),
+                ..route("10.8.0.0/16", 6, None)
+            },
         ];
         let addresses = [
             address(2, "192.0.2.2/24"),
@@ -114,16 +146,20 @@ mod tests {
             address(2, "2001:db8::2/64"),
             address(3, "fd00:0:0:9::1/64"),
             address(3, "fd00::1/64"),
+            address(6, "172.16.0.1/24"),
+            address(6, "172.16.1.1/24"),
         ];
         let sources = Sources {
             main: routes.to_vec(),
             addresses: addresses.to_vec(),
+            ..Sources::default()
         };
         for (to, expected) in [
             ("10.0.0.6", "10.0.0.1"),
             ("10.0.0.7", "10.0.0.254"),
             ("10.0.0.8", "192.0.2.2"),
             ("10.9.9.9", "192.0.2.9"),
+            ("10.8.0.1", "172.16.1.1"),
             ("fd00::7", "fd00::1"),
             ("fd00:0:0:1::7", "fd00::1"),
             ("2001:db8::7", "2001:db8::2"),

@@ -158,6 +158,29 @@ fn an_address_that_the_node_loses_is_replaced() {
     });
 }
 
+/// The route to the proxy in weir's table keeps the source, and a lookup finds that route.
+#[test]
+fn an_address_towards_the_proxy_that_the_node_loses_is_replaced() {
+    each(&["veth"], |scene, engine, name| {
+        let families = [false, true];
+        for v6 in families {
+            add_route(scene, PROXY, v6, Some(address(OUTSIDE, v6, 1)));
+        }
+        let first = config(scene, FIRST, &carrier(name));
+        if !applied(scene, engine, &first) {
+            return;
+        }
+        for v6 in families {
+            lose_address(scene, OUTSIDE, v6);
+        }
+        assert!(applied(scene, engine, &first));
+        for v6 in families {
+            let own = address(PROXY, v6, 1);
+            assert_eq!(source(&scene.node, inside(PROXY, v6)), own);
+        }
+    });
+}
+
 /// GENEVE drops packets from another address than that of the remote end.
 #[test]
 fn tunnels_have_the_source_that_the_main_route_to_the_proxy_states() {
