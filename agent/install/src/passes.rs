@@ -258,21 +258,10 @@ impl Agent {
             preempted: preempted.clone(),
             quiet: self.quiet,
         });
-        let woken = loop {
-            let woken = watch.wait(&self.signals, Some(LOOK));
-            let woken = woken.map_err(watch_failed)?;
-            if !matches!(woken, Woken::Late) {
-                break woken;
-            }
-            let now = self.installer.inspect()?;
-            if now.changed.is_some() || now.preempted != preempted {
-                let what = now.changed.or(now.preempted);
-                let none = "no other configuration sorts first any more";
-                break Woken::Changed(what.unwrap_or_else(|| none.into()));
-            }
-        };
+        let woken = self.until_changed(&watch, preempted.as_ref());
+        // Also if that is not known any more.
         self.not_in_force();
-        match woken {
+        match woken? {
             Woken::Late => {}
             Woken::Signal => return Ok(true),
             Woken::Changed(what) => {
@@ -281,6 +270,27 @@ impl Agent {
             }
         }
         Ok(false)
+    }
+
+    /// Waits for a signal or a change of what is installed.
+    fn until_changed(
+        &self,
+        watch: &Watch,
+        preempted: Option<&String>,
+    ) -> Result<Woken, InstallError> {
+        loop {
+            let woken = watch.wait(&self.signals, Some(LOOK));
+            let woken = woken.map_err(watch_failed)?;
+            if !matches!(woken, Woken::Late) {
+                return Ok(woken);
+            }
+            let now = self.installer.inspect()?;
+            if now.changed.is_some() || now.preempted.as_ref() != preempted {
+                let what = now.changed.or(now.preempted);
+                let none = "no other configuration sorts first any more";
+                return Ok(Woken::Changed(what.unwrap_or_else(|| none.into())));
+            }
+        }
     }
 
     /// Waits for the turn of a pass. Returns true if a signal arrived.
