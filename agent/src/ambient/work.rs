@@ -4,6 +4,7 @@ use super::hands::{Asked, Captured, Hands, NotCaptured, NotReleased, Outcome, Wo
 use super::roster::Roster;
 use crate::dataplane::Spent;
 use std::net::IpAddr;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 use weir_core::journal::pod::Repair;
 use weir_live::Proof;
@@ -86,6 +87,7 @@ pub(super) fn enrol(
     hands: &Hands,
     roster: &Roster,
     work: Enrolment,
+    in_flight: &OnceLock<Vec<IpAddr>>,
     spent: &mut Spent,
 ) -> Result<Enrolled, NotEnrolled> {
     let begun = Instant::now();
@@ -122,6 +124,8 @@ pub(super) fn enrol(
         NotEnrolled { why, at, drift }
     })?;
     let taken = hand_over(&captured);
+    // Only now: before, the addresses that the plugin reported may be those of a sandbox that is gone.
+    let _ = in_flight.set(work.addresses.clone());
     let probed = match work.probes_pass && work.addresses == work.probed {
         true => (work.probed, Ok(())),
         false => probe(hands, &work.workload.uid, work.addresses, work.probed),

@@ -156,10 +156,7 @@ impl Keeper {
                 Ok(())
             });
             let enrolled = match announced {
-                Ok(()) => {
-                    let _ = in_flight.set(work.addresses.clone());
-                    work::enrol(&hands, &roster, work, &mut spent)
-                }
+                Ok(()) => work::enrol(&hands, &roster, work, &in_flight, &mut spent),
                 Err(why) => Err(why.into()),
             };
             Done::Enrolled(Box::new(enrolled), spent)
