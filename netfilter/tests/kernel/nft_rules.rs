@@ -7,7 +7,7 @@
 //!   options in maps (`unknown & 0xfff8`), `ip version` in a concatenation (shifted twice), `icmp code set`, and
 //!   `!= ` of unnamed bytes as several fields, each with `!=`.
 //! - `@nh,8,8 5`: nft lists the two fields of the byte, and weir the byte.
-//! - What nft does not list although it decides: `meta l4proto esp` before `th dport 22`, `icmpv6 type` before a TCP option, a
+//! - What nft does not list although it decides, and weir lists: `meta l4proto esp` before `th dport 22`, `icmpv6 type` before a TCP option, a
 //!   protocol of the network layer that contradicts the field after it (`ip saddr` after `meta protocol ip6`), and the field of the
 //!   bound before another one (`ip ttl >= 5 ip length <= 100`).
 //! - `tcp flags vmap { syn : accept, syn|ack : drop }`: for values with the same lowest bit nft keeps the order of the

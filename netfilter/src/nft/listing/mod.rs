@@ -7,8 +7,8 @@
 //! payload load => 1          register 1 is `tcp dport`
 //! cmp eq 1 0x0050            the statement `tcp dport 80`; it implies `meta l4proto tcp` before it
 //! ```
-//! An expression that cannot be evaluated is listed as `opaque(NAME BYTES)`, and with it every load that it may use,
-//! so no listing shows less than the kernel holds.
+//! An expression that cannot be evaluated is listed as `opaque(NAME BYTES)`, and with it every load that it may use.
+//! Nothing is left out but matches that a later keyword implies, as in nft's listing, also where nft takes more for implied than is.
 
 mod relation;
 mod term;

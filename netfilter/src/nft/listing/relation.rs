@@ -210,7 +210,7 @@ impl Listing<'_> {
         let is_family = |family| self.context.nfproto == Some(family);
         // In a family of one header, what repeats the family is implied.
         let of_table = context::Context::of(self.family).nfproto;
-        let is_of_table = self.context.nfproto == of_table;
+        let is_of_table = self.context.nfproto == of_table && !self.context.arp;
         let implied: &[Implied] = match (s, d.0.as_slice()) {
             (Selector::Meta(MetaKey::L4proto), [raw::IPPROTO_ICMP])
                 if is_family(raw::NFPROTO_IPV4) =>
