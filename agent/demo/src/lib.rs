@@ -7,7 +7,7 @@
 //! It does not write rules: the caller writes them into the pod's namespace
 //! ([`Lab::netns`] of [`Place::Pod`]) after creating the lab and before sending flows.
 //!
-//! [`probe`] is also used without a demonstration: it checks a redirection for `run_validation`. Start with [`run()`].
+//! Start with [`run()`].
 
 #![forbid(unsafe_code)]
 
