@@ -43,27 +43,34 @@ impl<T: Transport> NftEngine<T> {
         what: &str,
         mut f: impl FnMut(Reply) -> Result<Option<usize>>,
     ) -> Result<()> {
-        let (limit, mut held) = (self.read_limit, self.held);
+        let (limit, mut of_others) = (self.read_limit, self.of_others);
         let (limit_of_tables, mut of_tables) = (self.limit_of_tables, self.of_tables);
         let is_full = &mut self.is_full;
         let kind = kind(message);
         let bounded = |reply: Reply| {
             let size = reply.attrs.len();
-            held = held.saturating_add(size);
-            if of_tables > limit_of_tables || held > limit {
-                *is_full = of_tables > limit_of_tables;
-                return Err(too_large(what, &reply, limit));
-            }
-            if let Some(more) = f(reply)? {
-                held = held.saturating_add(more);
-                of_tables = of_tables.saturating_add(size).saturating_add(more);
+            let beyond = |held: usize, limit| {
+                let is_beyond = held.saturating_add(size) > limit;
+                is_beyond.then(|| too_large(what, &reply, limit))
+            };
+            let (own, other) = (beyond(of_tables, limit_of_tables), beyond(of_others, limit));
+            match (f(reply)?, own, other) {
+                (Some(_), Some(error), _) => {
+                    *is_full = true;
+                    return Err(error);
+                }
+                (None, _, Some(error)) => return Err(error),
+                (Some(more), ..) => {
+                    of_tables = of_tables.saturating_add(size).saturating_add(more);
+                }
+                (None, ..) => of_others = of_others.saturating_add(size),
             }
             Ok(())
         };
         let listed = self
             .socket
             .dump_each(kind, family.number(), attrs, what, bounded);
-        (self.held, self.of_tables) = (held, of_tables);
+        (self.of_others, self.of_tables) = (of_others, of_tables);
         match listed {
             // The ruleset changed during the dump, in an owned table or another one: the list may be incomplete.
             Err(e) if e.errno() == Some(libc::EINTR) => {

@@ -61,9 +61,9 @@ pub struct NftEngine<T: Transport = NetlinkSocket> {
     socket: Socket<T>,
     contention: Duration,
     read_limit: usize,
-    /// Bytes of the current reading.
-    held: usize,
-    /// Those of the tables whose content is read, and their limit.
+    /// Bytes of the current reading about other tables than those whose content is read.
+    of_others: usize,
+    /// Bytes about these, and their limit.
     of_tables: usize,
     limit_of_tables: usize,
     /// The current reading has reached this limit.
@@ -108,7 +108,7 @@ impl<T: Transport> NftEngine<T> {
             socket,
             contention: CONTENTION,
             read_limit: READ_LIMIT,
-            held: 0,
+            of_others: 0,
             of_tables: 0,
             limit_of_tables: READ_LIMIT,
             is_full: false,

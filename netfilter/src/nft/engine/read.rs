@@ -185,7 +185,7 @@ impl<T: Transport> NftEngine<T> {
     /// Begins a reading.
     fn begin(&mut self) {
         (self.torn, self.is_full) = (false, false);
-        (self.held, self.of_tables) = (0, 0);
+        (self.of_others, self.of_tables) = (0, 0);
     }
 
     /// One dump, repeated until the ruleset does not change during it.
