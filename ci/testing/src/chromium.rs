@@ -2,7 +2,7 @@
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use std::fs::{self, File};
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
@@ -120,6 +120,21 @@ impl Chromium {
     }
 
     fn run(&self, address: &str, scheme: Scheme, arguments: &[&str]) -> (String, String) {
+        let mut done = self.attempt(address, scheme, arguments);
+        // A browser that crashes says nothing about the page.
+        if matches!(done, Err((_, true))) {
+            done = self.attempt(address, scheme, arguments);
+        }
+        done.unwrap_or_else(|(why, _)| panic!("{why}"))
+    }
+
+    /// Returns the output and the messages; or why there are none, and whether a signal ended the browser.
+    fn attempt(
+        &self,
+        address: &str,
+        scheme: Scheme,
+        arguments: &[&str],
+    ) -> Result<(String, String), (String, bool)> {
         let profile = tempfile::tempdir_in(self.dir()).unwrap();
         let (out, err) = (profile.path().join("out"), profile.path().join("err"));
         let scheme = match scheme {
@@ -170,11 +185,11 @@ impl Chromium {
         drop(done);
         let late = watch.join().unwrap();
         let messages = fs::read_to_string(&err).unwrap();
-        assert!(
-            status.success() && !late,
-            "{status}, {PATIENCE:?} at most: {messages}"
-        );
-        (fs::read_to_string(&out).unwrap(), messages)
+        if !status.success() || late {
+            let why = format!("{status}, {PATIENCE:?} at most: {messages}");
+            return Err((why, !late && status.signal().is_some()));
+        }
+        Ok((fs::read_to_string(&out).unwrap(), messages))
     }
 }
 
