@@ -23,7 +23,6 @@ use crate::proxied::{self, Redirected};
 use crate::remove::{config_of_proxies, removal, remove_locked};
 use crate::reused::reused;
 use crate::rules::{self, Side};
-use crate::source;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use weir_cni::compile::Engine;
@@ -83,7 +82,6 @@ fn compare_here(config: &Config, engine: Option<Engine>) -> Result<Change> {
     if engine == Engine::Xtables && !node.bridges.is_empty() {
         (node, _) = discover(config, By::LegacyRules, &Before::by_rules)?;
     }
-    node.sources = source::of_pods(&node)?;
     let mut collisions = collisions(&node)?;
     let desired = objects::host(&node);
     let proxy_netns = proxy_netns(&node)?;

@@ -41,11 +41,12 @@ pub(crate) fn discover(
 ) -> Result<(Node, Ends)> {
     let routing = Routing::open()?;
     let links = routing.links()?;
+    let sources = Sources::read(&routing)?;
     let slots = slots(&routing, config)?;
     let mut bridges = BTreeMap::new();
     let mut active = None;
     if let Some(proxy) = config.active() {
-        let found = find(&routing, &links, proxy)?;
+        let found = find(&routing, &links, &sources, proxy)?;
         let object = format!("proxy {}", proxy.uid);
         bridges.extend(bridge_of(&links, &found.device, by, &object)?);
         active = Some(found);
@@ -63,7 +64,7 @@ pub(crate) fn discover(
         if former.len() == slots_left {
             break;
         }
-        let Some(found) = find_if_there(&routing, &links, proxy)? else {
+        let Some(found) = find_if_there(&routing, &links, &sources, proxy)? else {
             continue;
         };
         let Ok(bridge) = bridge_of(&links, &found.device, by, &proxy.uid) else {
@@ -156,12 +157,12 @@ pub(crate) fn discover(
             // Programs need no carrier.
             By::Programs => Carrier::Veth,
         },
+        sources: sources.of_pods(&config.pods),
         config,
         active,
         before: former,
         devices,
         bridges,
-        sources: BTreeMap::new(),
         left_out,
         has_ipv6,
     };
@@ -179,7 +180,8 @@ pub(crate) fn devices_of_others(
 ) -> Result<BTreeSet<String>> {
     let active = config.active();
     let others = config.proxies.iter().filter(|p| active != Some(*p));
-    let found = others.map(|proxy| find_if_there(routing, links, proxy));
+    let sources = Sources::read(routing)?;
+    let found = others.map(|proxy| find_if_there(routing, links, &sources, proxy));
     let found = found.filter_map(Result::transpose);
     found.map(|located| Ok(located?.device)).collect()
 }
@@ -188,11 +190,16 @@ pub(crate) fn devices_of_others(
 ///
 /// # Errors
 /// Whether it is gone is unknown: its connections would be lost if it were not.
-fn find_if_there(routing: &Routing, links: &[Link], proxy: &Proxy) -> Result<Option<LocatedProxy>> {
+fn find_if_there(
+    routing: &Routing,
+    links: &[Link],
+    sources: &Sources,
+    proxy: &Proxy,
+) -> Result<Option<LocatedProxy>> {
     let Some(netns) = netns_if_there(&proxy.netns)? else {
         return Ok(None);
     };
-    match find_in(routing, links, proxy, &netns) {
+    match find_in(routing, links, sources, proxy, &netns) {
         Err(e) if is_gone(&e) => Ok(None),
         found => found.map(Some),
     }
@@ -209,13 +216,19 @@ fn is_gone(error: &Error) -> bool {
 }
 
 /// Finds the links and addresses of a proxy, without its slot.
-fn find(routing: &Routing, links: &[Link], proxy: &Proxy) -> Result<LocatedProxy> {
-    find_in(routing, links, proxy, &Netns::open(&proxy.netns)?)
+fn find(
+    routing: &Routing,
+    links: &[Link],
+    sources: &Sources,
+    proxy: &Proxy,
+) -> Result<LocatedProxy> {
+    find_in(routing, links, sources, proxy, &Netns::open(&proxy.netns)?)
 }
 
 fn find_in(
     routing: &Routing,
     links: &[Link],
+    sources: &Sources,
     proxy: &Proxy,
     netns: &Netns,
 ) -> Result<LocatedProxy> {
@@ -231,7 +244,7 @@ fn find_in(
         proxy: proxy.clone(),
         device,
         interface,
-        host: source_towards(routing, *v4.unwrap_or(address))?,
+        host: source_towards(sources, *v4.unwrap_or(address))?,
         slot: 0,
     })
 }
@@ -447,7 +460,7 @@ fn device(
 
 /// Returns the source address that the kernel chooses towards the proxy, or another one if that is a carrier's or the node does not have
 /// it any more. Sends nothing.
-pub(crate) fn source_towards(routing: &Routing, address: IpAddr) -> Result<IpAddr> {
+pub(crate) fn source_towards(sources: &Sources, address: IpAddr) -> Result<IpAddr> {
     let any = if address.is_ipv4() {
         "0.0.0.0:0"
     } else {
@@ -457,7 +470,6 @@ pub(crate) fn source_towards(routing: &Routing, address: IpAddr) -> Result<IpAdd
         socket.connect((address, 80))?;
         socket.local_addr()
     });
-    let sources = Sources::read(routing)?;
     match socket {
         Ok(local) if sources.has(local.ip()) => Ok(local.ip()),
         Ok(local) => Ok(sources.towards(address).unwrap_or(local.ip())),

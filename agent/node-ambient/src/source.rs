@@ -4,7 +4,8 @@
 //! address would end with the carrier, and the answer of a pod with several links may leave by another one. So the main table and the
 //! addresses are read, without those of carriers.
 
-use crate::node::{Node, is_carrier_address};
+use crate::config::Pod;
+use crate::node::is_carrier_address;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -24,19 +25,9 @@ pub(crate) struct Sources {
     here: BTreeSet<IpAddr>,
 }
 
-/// Returns the source for each address of the enrolled pods, in the network namespace of this thread.
-///
-/// # Errors
-/// Routes or addresses cannot be read.
-pub(crate) fn of_pods(node: &Node) -> Result<BTreeMap<IpAddr, IpAddr>> {
-    let sources = Sources::read(&Routing::open()?)?;
-    let pods = node.config.pods.iter().flat_map(|pod| &pod.addresses);
-    Ok(pods
-        .filter_map(|pod| Some((*pod, sources.towards(*pod)?)))
-        .collect())
-}
-
 impl Sources {
+    /// # Errors
+    /// Routes or addresses cannot be read.
     pub(crate) fn read(routing: &Routing) -> Result<Self> {
         let local = routing.routes(RT_TABLE_LOCAL)?;
         let local = local.iter().filter(|r| r.kind == RouteType::Local);
@@ -57,6 +48,13 @@ impl Sources {
             addresses,
             here,
         })
+    }
+
+    /// Returns the source for each address of these pods.
+    pub(crate) fn of_pods(&self, pods: &[Pod]) -> BTreeMap<IpAddr, IpAddr> {
+        let addresses = pods.iter().flat_map(|pod| &pod.addresses);
+        let known = addresses.filter_map(|pod| Some((*pod, self.towards(*pod)?)));
+        known.collect()
     }
 
     /// Returns the main table's route to this address.
@@ -202,7 +200,8 @@ mod tests {
             let socket = std::net::UdpSocket::bind("[::]:0").unwrap();
             socket.connect((proxy, 80)).unwrap();
             let by_lookup = socket.local_addr().unwrap().ip();
-            let found = crate::discover::source_towards(&routing, proxy).unwrap();
+            let sources = Sources::read(&routing).unwrap();
+            let found = crate::discover::source_towards(&sources, proxy).unwrap();
             (by_lookup, found)
         });
         let (by_lookup, found) = found.unwrap();
