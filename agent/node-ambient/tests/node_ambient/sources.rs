@@ -138,13 +138,14 @@ fn pods_see_the_same_address_of_the_node_as_without_weir() {
     }
 }
 
-/// The kernel deletes an IPv4 route with the address that is its source; an IPv6 route loses the source.
-#[test]
-fn an_address_that_the_node_loses_is_replaced() {
+/// The node loses the address that its routes to this peer state.
+fn a_lost_address_is_replaced(peer: u8) {
     each(&["veth"], |scene, engine, name| {
         let config = config(scene, FIRST, &carrier(name));
         let families = [false, true];
-        families.into_iter().for_each(|v6| with_source(scene, v6));
+        for v6 in families {
+            add_route(scene, peer, v6, Some(address(OUTSIDE, v6, 1)));
+        }
         if !applied(scene, engine, &config) {
             return;
         }
@@ -153,32 +154,21 @@ fn an_address_that_the_node_loses_is_replaced() {
         }
         assert!(applied(scene, engine, &config));
         for v6 in families {
-            assert_eq!(source(&scene.node, inside(POD, v6)), address(POD, v6, 1));
+            assert_eq!(source(&scene.node, inside(peer, v6)), address(peer, v6, 1));
         }
     });
+}
+
+/// The kernel deletes an IPv4 route with the address that is its source; an IPv6 route loses the source.
+#[test]
+fn an_address_that_the_node_loses_is_replaced() {
+    a_lost_address_is_replaced(POD);
 }
 
 /// The route to the proxy in weir's table keeps the source, and a lookup finds that route.
 #[test]
 fn an_address_towards_the_proxy_that_the_node_loses_is_replaced() {
-    each(&["veth"], |scene, engine, name| {
-        let families = [false, true];
-        for v6 in families {
-            add_route(scene, PROXY, v6, Some(address(OUTSIDE, v6, 1)));
-        }
-        let first = config(scene, FIRST, &carrier(name));
-        if !applied(scene, engine, &first) {
-            return;
-        }
-        for v6 in families {
-            lose_address(scene, OUTSIDE, v6);
-        }
-        assert!(applied(scene, engine, &first));
-        for v6 in families {
-            let own = address(PROXY, v6, 1);
-            assert_eq!(source(&scene.node, inside(PROXY, v6)), own);
-        }
-    });
+    a_lost_address_is_replaced(PROXY);
 }
 
 /// GENEVE drops packets from another address than that of the remote end.
