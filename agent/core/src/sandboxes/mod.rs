@@ -32,6 +32,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
+use weir_cni::files::exists;
 use weir_cni::plugin::NetnsOfPod;
 use weir_cni::redirection::{Fingerprint, FingerprintReader, Sandbox};
 use weir_netlink::{Netns, NetnsId};
@@ -199,7 +200,7 @@ impl Sandboxes {
         }
         let seen = locked(&self.0.state).seen.get(uid).cloned();
         let is_gone = |(netns, place): &(NetnsOfPod, PathBuf)| {
-            netns.path == path && refused.is_none() && matches!(std::fs::exists(place), Ok(false))
+            netns.path == path && refused.is_none() && matches!(exists(place), Ok(false))
         };
         if let Some((netns, _)) = seen.filter(is_gone) {
             self.announce(uid, netns);

@@ -156,7 +156,9 @@ fn a_path_of_the_plugin_that_is_gone_leaves_the_pod_to_the_other_sources() {
         return;
     };
     let dir = weir_testing::TempDir::new();
-    let (path, sandboxes) = (dir.file("netns"), Sandboxes::of_node());
+    let (folder, sandboxes) = (dir.file("run"), Sandboxes::of_node());
+    std::fs::create_dir(&folder).unwrap();
+    let path = folder.join("netns");
     let address = IpAddr::from([10, 0, 0, 6]);
     let uids = serde_json::json!({"uids": [GONE]});
     let identity: Identity = serde_json::from_value(uids).unwrap();
@@ -170,6 +172,12 @@ fn a_path_of_the_plugin_that_is_gone_leaves_the_pod_to_the_other_sources() {
     announce().unwrap();
     std::fs::remove_file(&path).unwrap();
     announce().unwrap();
+    // Its directory may be a file now (ENOTDIR).
+    std::fs::remove_dir(&folder).unwrap();
+    std::fs::write(&folder, "").unwrap();
+    announce().unwrap();
+    std::fs::remove_file(&folder).unwrap();
+    std::fs::create_dir(&folder).unwrap();
     let why = find().unwrap_err();
     let expected = format!("the plugin named {}, which is not taken", path.display());
     assert!(why.contains(&expected), "{why}");
