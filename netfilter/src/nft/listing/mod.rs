@@ -229,10 +229,8 @@ impl Listing<'_> {
 
     /// Appends a statement other than a match: the matches before it remain in the text.
     pub(crate) fn say(&mut self, text: impl Into<String>) -> Option<()> {
-        self.texts.push(Some(text.into()));
         self.pending.clear();
-        self.bound = None;
-        Some(())
+        self.say_map(text.into())
     }
 
     /// Appends a verdict map: as in nft, later statements may still imply the matches before it.
