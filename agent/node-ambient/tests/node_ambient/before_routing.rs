@@ -234,18 +234,21 @@ fn routes_that_come_before_those_of_the_configuration_are_no_mere_collisions() {
     assert_eq!(answers(&scene, true), PAST);
 }
 
+/// Adds or deletes the policy rule of both families for a table.
+fn rule_for(scene: &Scene, table: &str, verb: &str, priority: u32) -> Option<()> {
+    for family in ["-4", "-6"] {
+        let rule = format!("{family} rule {verb} pref {priority} lookup {table}");
+        run(scene, "ip", &rule)?;
+    }
+    Some(())
+}
+
 /// As with Cilium, which moves it, the policy rule for local routes follows later.
 #[test]
 fn the_table_of_local_routes_comes_first() {
     let Some(scene) = Scene::build() else { return };
     let _servers = Servers::start(&scene);
-    let local = |verb: &str, priority: u32| {
-        for family in ["-4", "-6"] {
-            let rule = format!("{family} rule {verb} pref {priority} lookup local");
-            run(&scene, "ip", &rule)?;
-        }
-        Some(())
-    };
+    let local = |verb, priority| rule_for(&scene, "local", verb, priority);
     if !up(&scene, Engine::Nft, "") || local("add", 100).is_none() {
         return;
     }
@@ -298,13 +301,7 @@ fn the_table_of_local_routes_comes_first() {
 fn the_rule_for_the_main_table_is_where_packets_pass() {
     let Some(scene) = Scene::build() else { return };
     let _servers = Servers::start(&scene);
-    let main = |verb: &str, priority: u32| {
-        for family in ["-4", "-6"] {
-            let rule = format!("{family} rule {verb} pref {priority} lookup main");
-            run(&scene, "ip", &rule)?;
-        }
-        Some(())
-    };
+    let main = |verb, priority| rule_for(&scene, "main", verb, priority);
     let before = state(&scene);
     if !up(&scene, Engine::Nft, "") {
         return;
